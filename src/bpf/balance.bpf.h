@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * New-idle balance and invitations: how waiting tasks reach idle CPUs.
+ *
+ * A CPU that goes idle looks for work by itself, level by level, where its word
+ * has BALANCE_NEWIDLE, behind the kernel's gates (sched_balance_newidle() in
+ * kernel/sched/fair.c). A CPU that is idle already is never asked again by the
+ * kernel, so a task that waits must invite one. The CPU that would pull decides:
+ * its word is read before its idle bit is claimed.
+ */
+#ifndef __RETUNE_BALANCE_H
+#define __RETUNE_BALANCE_H
+
+/* ---- which queue ---- */
+
+struct search {
+	s32 cpu; /* the puller */
+	u32 level;
+	u32 start; /* rotates */
+	u32 nr_left; /* queues that may still be read */
+	u32 queue; /* the best so far, nr_queues: none */
+	u64 load;
+};
+
+/* Take @queue if its load is the heaviest so far; take its hint back if it is empty. */
+static void consider_queue(struct search *s, u32 queue)
+{
+	struct queue *q = queue_of(queue);
+	u64 load;
+
+	if (!q)
+		return;
+	load = READ_ONCE(q->movable);
+	if (!load)
+		unhint_if_empty(queue);
+	else if (s->queue >= nr_queues || (load & (LOAD_ONE - 1)) > s->load) {
+		s->queue = queue;
+		s->load = load & (LOAD_ONE - 1);
+	}
+}
+
+/* Return the lowest set bit of @word at or after @start, cyclically. */
+static u32 next_bit(u64 word, u32 start)
+{
+	u64 rotated = start ? word >> start | word << (64 - start) : word;
+
+	return (__builtin_ctzll(rotated) + start) % 64;
+}
+
+/* Look at the flagged queues of @group that the puller sees at the search's level. */
+static void search_group(struct search *s, u32 group)
+{
+	const struct group_place *place = group_place_of(group);
+	const struct cpu_place *here = place_of(s->cpu), *there;
+	struct hints *hints = group_hints_of(group);
+	const struct queue_place *qplace;
+	u64 word;
+	u32 i, bit, queue;
+
+	if (!place || !here || !hints)
+		return;
+	word = READ_ONCE(hints->word);
+	bpf_for(i, 0, 64) {
+		if (!word || !s->nr_left)
+			break;
+		bit = next_bit(word, s->start % 64);
+		word &= ~(1ULL << bit);
+		queue = place->first_queue + bit;
+		qplace = queue_place_of(queue);
+		if (!qplace || queue == here->queue || !(there = place_of(qplace->cpu)))
+			continue;
+		if (common_level(here, there) != s->level)
+			continue;
+		s->nr_left--;
+		consider_queue(s, queue);
+	}
+}
+
+/* Look at the groups of @node that have hints; one word says which. */
+static void search_node(struct search *s, u32 node)
+{
+	const struct node_place *place = node_place_of(node);
+	struct hints *hints = node_hints_of(node);
+	u64 word;
+	u32 i, bit;
+
+	if (!place || !hints)
+		return;
+	word = READ_ONCE(hints->word);
+	bpf_for(i, 0, 64) {
+		if (!word || !s->nr_left)
+			break;
+		bit = next_bit(word, s->start % 64);
+		word &= ~(1ULL << bit);
+		search_group(s, place->first_group + bit);
+	}
+}
+
+/* Look at the nodes that the puller sees at the search's level, nearest first. */
+static void search_far_nodes(struct search *s, const struct cpu_place *here)
+{
+	u32 i, node;
+
+	bpf_for(i, 0, nr_nodes - 1) {
+		node = nearest_node(here->node, i);
+		if (node_level(here->node, node) == s->level)
+			search_node(s, node);
+	}
+}
+
+/* Find the heaviest of at most NR_QUEUES_READ flagged queues that the level adds. */
+static u32 find_busiest_queue(struct cpu_ctx *cctx, s32 cpu, u32 level)
+{
+	const struct cpu_place *here = place_of(cpu);
+	struct search s = {
+		.cpu = cpu,
+		.level = level,
+		.start = cctx->scan_start++,
+		.nr_left = NR_QUEUES_READ,
+		.queue = nr_queues,
+	};
+
+	if (!here)
+		return nr_queues;
+	if (level < NR_LOCAL_LEVELS)
+		search_node(&s, here->node);
+	else
+		search_far_nodes(&s, here);
+	return s.queue;
+}
+
+/* ---- which task ---- */
+
+/* task_hot(): return true if @p ran so recently that its cache may still be warm. */
+static bool is_hot(const struct task_ctx *tctx, u32 level, u64 now)
+{
+	/* Clocks of two CPUs may differ: a stop in the future is a recent one. */
+	return level != LEVEL_SMT && time_delta(now, tctx->stopped_at) < MIGRATION_COST_NS;
+}
+
+/* Return how many tries in a row must fail before hot tasks move (cache_nice_tries). */
+static u32 patience(u32 level)
+{
+	return level == LEVEL_SMT ? 0 : level < NR_LOCAL_LEVELS ? 1 : 2;
+}
+
+/*
+ * Move the first task of @queue that @cpu may run and should to @cpu's local DSQ.
+ * At most NR_TASKS_WALKED are looked at, because each step takes the DSQ's lock.
+ */
+static bool pull_from(s32 cpu, u32 queue, u32 level, bool take_hot)
+{
+	u64 now = scx_bpf_now();
+	struct task_struct *p;
+	u32 nr_walked = 0;
+
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		struct task_ctx *tctx;
+
+		if (nr_walked++ >= NR_TASKS_WALKED)
+			break;
+		if (!is_allowed(p, cpu) || is_migration_disabled(p)) {
+			count_at(level, LCNT_REFUSED_AFFINITY);
+			continue;
+		}
+		tctx = tctx_of(p);
+		if (tctx && is_hot(tctx, level, now)) {
+			if (!take_hot) {
+				count_at(level, LCNT_REFUSED_HOT);
+				continue;
+			}
+			count_at(level, LCNT_LB_HOT_GAINED);
+		}
+		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+			return true;
+	}
+	return false;
+}
+
+/* ---- invitations ---- */
+
+/* A task that waits, and where: what an invitation needs to know. */
+struct waiter {
+	const struct task_struct *p;
+	const struct cpu_place *place; /* of its queue's CPU */
+	u32 queue;
+};
+
+/*
+ * Invite @cpu if it may pull from the waiter's queue: the flags are those of the
+ * invited, and its idle bit is claimed last. Return true if it was invited.
+ */
+static bool try_invite(const struct waiter *w, s32 cpu, u32 level_wanted)
+{
+	const struct cpu_place *there = place_of(cpu);
+	struct cpu_ctx *cctx = cctx_of(cpu);
+	u32 level;
+
+	if (!there || !cctx || !is_allowed(w->p, cpu))
+		return false;
+	level = common_level(there, w->place);
+	if (level != level_wanted && level_wanted != LEVEL_NONE)
+		return false;
+	if (!has_flag(flag_word(cpu), FLAG_BALANCE_NEWIDLE, level)) {
+		count_at(level, LCNT_INVITE_FLAG_OFF);
+		return false;
+	}
+	if (!scx_bpf_test_and_clear_cpu_idle(cpu))
+		return false;
+	/* Whoever holds the claim may write here: the CPU reads it after the kick. */
+	WRITE_ONCE(cctx->invited_by, w->queue + 1);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	count_at(level, LCNT_INVITES);
+	return true;
+}
+
+/*
+ * Invite one idle CPU of @candidates. The kernel's distribute helper starts each
+ * time after the CPU it gave last, so the few candidates differ from call to call.
+ */
+static bool invite_one_of(const struct waiter *w, u32 node_id, const struct cpumask *candidates, u32 level)
+{
+	const struct cpumask *idle = get_idle_mask(node_id);
+	bool invited = false;
+	u32 i, cpu;
+
+	bpf_for(i, 0, NR_CANDIDATES) {
+		cpu = bpf_cpumask_any_and_distribute(idle, candidates);
+		if (cpu >= nr_cpu_ids)
+			break;
+		if ((invited = try_invite(w, cpu, level)))
+			break;
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return invited;
+}
+
+/* An invitation is under way: at most one per queue. Two may slip through; harmless. */
+static bool is_invitation_open(const struct queue *q, u64 now)
+{
+	return time_before(now, READ_ONCE(q->invited_until));
+}
+
+static void open_invitation(struct queue *q, u64 now)
+{
+	WRITE_ONCE(q->invited_until, now + TICK_NS);
+}
+
+/* Invite one idle CPU of the waiter's own last-level cache. */
+static bool invite_in_llc(const struct waiter *w, struct queue *q, u64 now)
+{
+	const struct cpumask *llc = llc_mask(w->place->llc);
+
+	if (is_invitation_open(q, now) || !llc)
+		return false;
+	if (!invite_one_of(w, node_id_of(w->place), llc, LEVEL_NONE))
+		return false;
+	open_invitation(q, now);
+	return true;
+}
+
+/* Invite one idle CPU of another node, nearest nodes first. */
+static bool invite_far(const struct waiter *w)
+{
+	u32 i, node;
+
+	bpf_for(i, 0, nr_nodes - 1) {
+		const struct node_place *place;
+
+		node = nearest_node(w->place->node, i);
+		place = node_place_of(node);
+		if (place && invite_one_of(w, place->id, w->p->cpus_ptr, LEVEL_NONE))
+			return true;
+	}
+	return false;
+}
+
+/* Invite one idle CPU of the machine, nearest levels first. */
+static void invite_anywhere(const struct waiter *w, struct queue *q, u64 now)
+{
+	if (is_invitation_open(q, now) || invite_in_llc(w, q, now))
+		return;
+	if (invite_one_of(w, node_id_of(w->place), w->p->cpus_ptr, LEVEL_PKG) || invite_far(w))
+		open_invitation(q, now);
+}
+
+/* Invite a CPU for the first task of @queue that another CPU may run. */
+static void invite_for_queue(u32 queue, u64 now)
+{
+	const struct queue_place *place = queue_place_of(queue);
+	struct waiter w = { .queue = queue };
+	struct queue *q = queue_of(queue);
+	struct task_struct *p;
+	u32 nr_walked = 0;
+
+	if (!place || !q || !has_movable(q) || is_invitation_open(q, now))
+		return;
+	w.place = place_of(place->cpu);
+	if (!w.place)
+		return;
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		if (nr_walked++ >= NR_TASKS_WALKED)
+			break;
+		if (is_pinned(p))
+			continue;
+		w.p = p;
+		invite_anywhere(&w, q, now);
+		break;
+	}
+}
+
+/* ---- new idle ---- */
+
+/* Return the time since boot in the terms of the gates: ns, never going back. */
+static u64 elapsed_ns(u64 since)
+{
+	s64 ns = time_delta(bpf_ktime_get_ns(), since);
+
+	return ns > 0 ? ns : 0;
+}
+
+/*
+ * NI_RANDOM and NI_RATE (sched_balance_newidle(), update_newidle_stats()): a level
+ * whose tries seldom succeed is tried in proportion to its success. Return the
+ * weight with which a success counts, 0 if the dice say no.
+ */
+static u32 roll_dice(const struct newidle_ctx *ni)
+{
+	u32 weight = 1 + ni->ratio;
+
+	if (ni->ratio >= DICE)
+		return 1;
+	if ((bpf_get_prandom_u32() & (DICE - 1)) > weight)
+		return 0;
+	return (DICE + weight / 2) / weight;
+}
+
+static void note_try(struct newidle_ctx *ni, u32 weighted_success)
+{
+	ni->nr_tries++;
+	ni->nr_weighted += weighted_success;
+	if (ni->nr_tries < DICE)
+		return;
+	ni->ratio = ni->nr_weighted < DICE ? ni->nr_weighted : DICE;
+	ni->nr_tries /= 2;
+	ni->nr_weighted /= 2;
+}
+
+/* update_newidle_cost(): remember the dearest try, forget 1% of it a second. */
+static void note_cost(struct newidle_ctx *ni, u64 cost, u64 now)
+{
+	if (cost > ni->cost_ns) {
+		ni->cost_ns = cost;
+		ni->decay_at = now;
+	} else if (time_after(now, ni->decay_at + NSEC_PER_SEC)) {
+		ni->cost_ns = ni->cost_ns * 253 / 256;
+		ni->decay_at = now;
+	}
+}
+
+/* Pull from @queue; a backlog that stays behind invites the next CPU. */
+static bool pull_and_pass_on(struct newidle_ctx *ni, s32 cpu, u32 queue, u32 level)
+{
+	struct queue *q = queue_of(queue);
+	bool pulled;
+
+	if (!q)
+		return false;
+	pulled = pull_from(cpu, queue, level, ni->nr_failed > patience(level));
+	/* Looked at: whoever waits there may invite again. */
+	WRITE_ONCE(q->invited_until, 0);
+	if (pulled)
+		invite_for_queue(queue, scx_bpf_now());
+	return pulled;
+}
+
+/* Try one level; return true if a task was pulled. */
+static bool balance_level(struct cpu_ctx *cctx, struct newidle_ctx *ni, s32 cpu, u32 level)
+{
+	u32 queue = find_busiest_queue(cctx, cpu, level);
+
+	if (queue >= nr_queues) {
+		count_at(level, LCNT_LB_NOBUSYQ);
+		return false;
+	}
+	if (pull_and_pass_on(ni, cpu, queue, level)) {
+		count_at(level, LCNT_LB_GAINED);
+		ni->nr_failed = 0;
+		return true;
+	}
+	count_at(level, LCNT_LB_FAILED);
+	ni->nr_failed++;
+	return false;
+}
+
+/* Count the levels that this CPU has but whose flag forbids it to pull from. */
+static void count_flags_off(u32 levels)
+{
+	u32 level;
+
+	bpf_for(level, 0, NR_LEVELS)
+		if (levels & (1U << level))
+			count_at(level, LCNT_LB_FLAG_OFF);
+}
+
+/*
+ * The CPU has nothing to run: look outward, nearest level first, and pull one
+ * task. An invited CPU answers for a task that waits and passes no gate but the
+ * flags: that stands in for the kernel's NOHZ idle balance.
+ */
+static bool newidle_balance(s32 cpu)
+{
+	const struct cpu_place *here = place_of(cpu);
+	struct cpu_ctx *cctx = cctx_of(cpu);
+	u64 began = bpf_ktime_get_ns(), spent = 0;
+	u32 levels, level;
+	bool invited;
+
+	if (!here || !cctx)
+		return false;
+	invited = READ_ONCE(cctx->invited_by);
+	WRITE_ONCE(cctx->invited_by, 0);
+	levels = flagged_levels(flag_word(cpu), FLAG_BALANCE_NEWIDLE) & here->levels;
+	count_flags_off(here->levels & ~levels);
+
+	bpf_for(level, 0, NR_LEVELS) {
+		struct newidle_ctx *ni = &cctx->newidle[level];
+		u32 weight = 1;
+		bool pulled;
+		u64 now_spent;
+
+		if (!(levels & (1U << level)))
+			continue;
+		count_at(level, LCNT_LB_COUNT);
+		if (!invited && cctx->avg_idle_ns < spent + ni->cost_ns) {
+			count_at(level, LCNT_LB_COST);
+			break;
+		}
+		if (!invited && !(weight = roll_dice(ni))) {
+			count_at(level, LCNT_LB_DICE);
+			note_try(ni, 0);
+			continue;
+		}
+		pulled = balance_level(cctx, ni, cpu, level);
+		now_spent = elapsed_ns(began);
+		note_cost(ni, now_spent - spent, began);
+		spent = now_spent;
+		if (!invited)
+			note_try(ni, pulled ? weight : 0);
+		if (pulled)
+			return true;
+	}
+	return false;
+}
+
+#endif /* __RETUNE_BALANCE_H */

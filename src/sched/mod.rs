@@ -1,0 +1,6 @@
+//! The scheduler's life: plan (pure) -> open -> configure -> load -> attach -> run.
+
+pub mod attach;
+pub mod memory;
+pub mod plan;
+pub mod probe;

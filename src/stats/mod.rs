@@ -1,0 +1,107 @@
+//! What the scheduler counted: snapshots, differences, sums and the laws between counters.
+//!
+//! Pure: a snapshot is a value, made of the words that BPF wrote.
+
+pub mod counters;
+mod laws;
+
+use std::mem::{offset_of, size_of};
+
+use serde::{Deserialize, Serialize};
+
+use crate::bpf::intf::{cpu_counter, cpu_stat, level_counter};
+use crate::topology::{CpuSet, Level, NR_LEVELS};
+pub use counters::{CPU_COUNTERS, Counter, LEVEL_COUNTERS};
+
+const WORDS_PER_ROW: usize = size_of::<cpu_stat>() / size_of::<u64>();
+const FIRST_LEVEL_WORD: usize = offset_of!(cpu_stat, level) / size_of::<u64>();
+
+/// All counters at one moment. Row `n` is CPU `n`'s; the last row is the timer's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Counts attaches; counters of different epochs cannot be subtracted.
+    pub epoch: u64,
+    /// The flags' generation when this was read.
+    pub generation: u64,
+    /// CLOCK_MONOTONIC, ns.
+    pub at_ns: u64,
+    /// Tasks that wait in a queue, read from the queues themselves.
+    pub waiting_now: u64,
+    pub rows: Vec<Row>,
+}
+
+/// The counters of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// At `CPU_COUNTERS`' indices.
+    pub cpu: Vec<u64>,
+    /// At `LEVEL_COUNTERS`' indices, then by level index.
+    pub level: Vec<[u64; NR_LEVELS]>,
+}
+
+impl Row {
+    /// Reads a row as `struct cpu_stat` lays it out.
+    fn from_words(words: &[u64]) -> Row {
+        let levels = words[FIRST_LEVEL_WORD..].chunks_exact(NR_LEVELS);
+        Row {
+            cpu: words[..CPU_COUNTERS.len()].to_vec(),
+            level: levels
+                .take(LEVEL_COUNTERS.len())
+                .map(|row| std::array::from_fn(|level| row[level]))
+                .collect(),
+        }
+    }
+
+    fn zero() -> Row {
+        Row { cpu: vec![0; CPU_COUNTERS.len()], level: vec![[0; NR_LEVELS]; LEVEL_COUNTERS.len()] }
+    }
+
+    fn combine(&self, other: &Row, with: impl Fn(u64, u64) -> u64) -> Row {
+        let levels = self.level.iter().zip(&other.level);
+        Row {
+            cpu: self.cpu.iter().zip(&other.cpu).map(|(a, b)| with(*a, *b)).collect(),
+            level: levels.map(|(a, b)| std::array::from_fn(|i| with(a[i], b[i]))).collect(),
+        }
+    }
+
+    /// A counter of intf.h's `cpu_counter`.
+    pub fn get(&self, counter: cpu_counter) -> u64 {
+        self.cpu[counter as usize]
+    }
+
+    /// A counter of intf.h's `level_counter` at one level.
+    pub fn at(&self, level: Level, counter: level_counter) -> u64 {
+        self.level[counter as usize][level.index()]
+    }
+}
+
+impl Snapshot {
+    /// Splits the words of the table into rows.
+    pub fn rows_from_words(words: &[u64]) -> Vec<Row> {
+        words.chunks_exact(WORDS_PER_ROW).map(Row::from_words).collect()
+    }
+
+    /// What was counted since `earlier`; none if the scheduler was attached anew in between.
+    pub fn since(&self, earlier: &Snapshot) -> Option<Snapshot> {
+        if self.epoch != earlier.epoch || self.rows.len() != earlier.rows.len() {
+            return None;
+        }
+        let rows = self.rows.iter().zip(&earlier.rows);
+        Some(Snapshot {
+            at_ns: self.at_ns.saturating_sub(earlier.at_ns),
+            rows: rows.map(|(now, then)| now.combine(then, u64::wrapping_sub)).collect(),
+            ..self.clone()
+        })
+    }
+
+    /// The sum over all rows.
+    pub fn total(&self) -> Row {
+        self.rows.iter().fold(Row::zero(), |sum, row| sum.combine(row, u64::wrapping_add))
+    }
+
+    /// The sum over the rows of some CPUs.
+    pub fn sum_of(&self, cpus: &CpuSet) -> Row {
+        let rows = cpus.iter().filter_map(|cpu| self.rows.get(cpu));
+        rows.fold(Row::zero(), |sum, row| sum.combine(row, u64::wrapping_add))
+    }
+}
