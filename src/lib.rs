@@ -3,4 +3,5 @@
 pub mod bpf;
 pub mod error;
 pub mod sched;
+pub mod flags;
 pub mod topology;
