@@ -419,7 +419,10 @@ static bool newidle_balance(s32 cpu)
 	if (!here || !cctx)
 		return false;
 	invited = READ_ONCE(cctx->invited_by);
-	WRITE_ONCE(cctx->invited_by, 0);
+	if (invited) {
+		WRITE_ONCE(cctx->invited_by, 0);
+		count(CNT_INVITED);
+	}
 	levels = flagged_levels(flag_word(cpu), FLAG_BALANCE_NEWIDLE) & here->levels;
 	count_flags_off(here->levels & ~levels);
 

@@ -91,6 +91,14 @@ static u32 nearest_node(u32 from, u32 i)
 	return node ? *node : 0;
 }
 
+/* Return the level at which @from sees @node; an isolated CPU sees it at none. */
+static u32 node_level_of(const struct cpu_place *from, u32 node)
+{
+	u32 level = node_level(from->node, node);
+
+	return level < NR_LEVELS && from->levels & (1U << level) ? level : LEVEL_NONE;
+}
+
 static bool same_domain(const struct cpu_place *a, const struct cpu_place *b, u32 level)
 {
 	return a->dom[level & (NR_LOCAL_LEVELS - 1)] == b->dom[level & (NR_LOCAL_LEVELS - 1)];
@@ -110,8 +118,7 @@ static u32 common_level(const struct cpu_place *from, const struct cpu_place *to
 		return LEVEL_MC;
 	if (same_domain(from, to, LEVEL_PKG))
 		return LEVEL_PKG;
-	/* Isolated CPUs see their own node at no level. */
-	return from->node == to->node ? LEVEL_NONE : node_level(from->node, to->node);
+	return from->node == to->node ? LEVEL_NONE : node_level_of(from, to->node);
 }
 
 static bool cpus_share_cache(const struct cpu_place *a, const struct cpu_place *b)

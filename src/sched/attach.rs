@@ -18,6 +18,10 @@ use super::plan::Plan;
 use crate::bpf::intf::cpu_stat;
 use crate::bpf::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 
+/// Load words have the number of tasks above this bit (`LOAD_SHIFT` of queue.bpf.h);
+/// they are the first two words of `struct queue`.
+const LOAD_SHIFT: u32 = 40;
+
 /// Where libbpf keeps an opened object; it must outlive the scheduler.
 pub type Storage = MaybeUninit<OpenObject>;
 
@@ -142,6 +146,18 @@ impl Attached<'_> {
             .iter()
             .map(|counter| counter.load(Ordering::Relaxed))
             .collect()
+    }
+
+    /// Tasks that wait in a queue, from the queues' load words.
+    pub fn waiting_now(&mut self) -> u64 {
+        let maps = &mut self.skel.maps;
+        let section = maps.data_queues_data.as_mut().expect("queues are mapped");
+        let queues = memory::words(*section, &maps.data_queues);
+        queues
+            .chunks_exact(size_of::<types::queue>() / size_of::<u64>())
+            .flat_map(|queue| &queue[..2])
+            .map(|load| load.load(Ordering::Relaxed) >> LOAD_SHIFT)
+            .sum()
     }
 
     /// Whether the kernel has ended the scheduler.

@@ -4,3 +4,4 @@ pub mod attach;
 pub mod memory;
 pub mod plan;
 pub mod probe;
+pub mod run;

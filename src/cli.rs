@@ -1,0 +1,66 @@
+//! The command line: one tree, from which help comes.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::control::client::{self, SetArgs};
+use crate::control::DEFAULT_SOCKET;
+use crate::sched::run::{self, RunArgs};
+use crate::view::stats::StatsArgs;
+
+/// Turn the kernel's scheduling-domain flags while a workload runs.
+///
+/// Exit codes: 0 done; 1 a finding; 2 usage; 3 this machine cannot do it;
+/// 4 the kernel ejected the scheduler.
+#[derive(Parser, Debug)]
+#[command(name = "scx_retune", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Load the scheduler and serve get, set and stats until it is stopped
+    Run(RunArgs),
+    /// Print each flag at each level
+    Get(GetArgs),
+    /// Change flags of the running scheduler: all assignments, or none
+    Set(SetArgs),
+    /// Print what the scheduler counted, by level and domain
+    Stats(StatsArgs),
+}
+
+/// Where the running scheduler listens.
+#[derive(Args, Debug, Clone)]
+pub struct SocketArgs {
+    /// Socket of the running scheduler
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub socket: SocketArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print one line of assignments that `set` takes back
+    #[arg(long, conflicts_with = "json")]
+    pub plain: bool,
+}
+
+impl Cli {
+    /// Runs the command; the value is the process's exit code.
+    pub fn run(&self) -> Result<u8> {
+        match &self.command {
+            Command::Run(args) => run::run(args),
+            Command::Get(args) => client::get(args),
+            Command::Set(args) => client::set(args),
+            Command::Stats(args) => crate::view::stats::stats(args),
+        }
+    }
+}
