@@ -34,25 +34,39 @@ impl CpuSet {
         self.0.minimum()
     }
 
+    pub fn last(&self) -> Option<usize> {
+        self.0.maximum()
+    }
+
     /// Ascending CPU numbers.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.ones()
     }
 
     pub fn union(&self, other: &CpuSet) -> CpuSet {
-        self.iter().chain(other.iter()).collect()
+        let mut set = self.clone();
+        set.0.union_with(&other.0);
+        set
     }
 
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
-        self.iter().filter(|&cpu| other.contains(cpu)).collect()
+        let mut set = self.clone();
+        set.0.intersect_with(&other.0);
+        set
     }
 
     pub fn difference(&self, other: &CpuSet) -> CpuSet {
-        self.iter().filter(|&cpu| !other.contains(cpu)).collect()
+        let mut set = self.clone();
+        set.0.difference_with(&other.0);
+        set
     }
 
     pub fn is_subset(&self, other: &CpuSet) -> bool {
-        self.iter().all(|cpu| other.contains(cpu))
+        self.0.is_subset(&other.0)
+    }
+
+    pub fn intersects(&self, other: &CpuSet) -> bool {
+        !self.0.is_disjoint(&other.0)
     }
 
     /// Reads the kernel's list format: "0-3,8"; an empty text is the empty set.
@@ -67,7 +81,25 @@ impl CpuSet {
             if first > last || last > MAX_CPU {
                 return Err(bad_part(part));
             }
-            (first..=last).for_each(|cpu| set.insert(cpu));
+            set.0.grow(last + 1);
+            set.0.insert_range(first..last + 1);
+        }
+        Ok(set)
+    }
+
+    /// Reads the kernel's mask format: hexadecimal, a comma every 32 bits, CPU 0 in the last digit.
+    ///
+    /// Errors name the digit that is not hexadecimal.
+    pub fn parse_mask(text: &str) -> Result<CpuSet, String> {
+        let mut set = CpuSet::new();
+        let digits = text.trim().chars().rev().filter(|&digit| digit != ',');
+        for (place, digit) in digits.enumerate() {
+            let bits = digit
+                .to_digit(16)
+                .ok_or_else(|| format!("'{digit}' is not hexadecimal"))?;
+            (0..4)
+                .filter(|bit| bits >> bit & 1 == 1)
+                .for_each(|bit| set.insert(4 * place + bit));
         }
         Ok(set)
     }
@@ -91,7 +123,7 @@ impl FromIterator<usize> for CpuSet {
 
 impl PartialEq for CpuSet {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.is_subset(other) && other.is_subset(self)
     }
 }
 
@@ -140,6 +172,41 @@ mod tests {
             assert!(CpuSet::parse_list(list).is_err(), "{list}");
         }
         assert!(CpuSet::parse_list("0-3,5-4").unwrap_err().contains("5-4"));
+    }
+
+    #[test]
+    fn a_mask_is_read_from_its_last_digit() {
+        for (mask, list) in [
+            ("000f", "0-3"),
+            ("1,00000003", "0-1,32"),
+            ("0", ""),
+            ("A0\n", "5,7"),
+        ] {
+            assert_eq!(
+                CpuSet::parse_mask(mask).unwrap(),
+                CpuSet::parse_list(list).unwrap(),
+                "{mask}"
+            );
+        }
+        assert!(CpuSet::parse_mask("0x3").unwrap_err().contains('x'));
+    }
+
+    #[test]
+    fn word_operations_agree_with_membership() {
+        let sets: Vec<CpuSet> = ["", "0", "0-70", "3,64,900", "64-200"]
+            .map(|list| CpuSet::parse_list(list).unwrap())
+            .to_vec();
+        for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
+            for cpu in 0..1000 {
+                let (in_a, in_b) = (a.contains(cpu), b.contains(cpu));
+                assert_eq!(a.union(b).contains(cpu), in_a || in_b);
+                assert_eq!(a.intersection(b).contains(cpu), in_a && in_b);
+                assert_eq!(a.difference(b).contains(cpu), in_a && !in_b);
+            }
+            assert_eq!(a.is_subset(b), a.iter().all(|cpu| b.contains(cpu)));
+            assert_eq!(a.intersects(b), a.iter().any(|cpu| b.contains(cpu)));
+            assert_eq!(a == b, a.iter().eq(b.iter()));
+        }
     }
 
     #[test]

@@ -1,13 +1,27 @@
 //! The kernel's scheduling domains of a machine: levels, spans and flags, for each CPU.
 //!
-//! Pure: a `Machine` is a value. `sysfs` reads one from a tree of files.
+//! `sysfs` reads facts from a tree of files, `domains` turns them into a `Machine` by the kernel's
+//! rules, `kernel` reads the domains that the kernel itself shows and holds the two against each
+//! other. A `Machine` is a value: nothing in it changes when the machine does; read it again then.
 
+pub mod command;
 pub mod cpuset;
+pub mod domains;
+mod explain;
+pub mod facts;
+pub mod kernel;
+mod numa;
+mod rows;
+mod sd_flags;
+pub mod sysfs;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 pub use cpuset::CpuSet;
+
+use crate::error::Error;
 
 /// Levels below the NUMA ones: SMT, CLS, MC, PKG (or NODE in its place).
 pub const NR_LOCAL_LEVELS: usize = 4;
@@ -32,6 +46,12 @@ impl Level {
         (1..=NR_NUMA_LEVELS)
             .contains(&number)
             .then(|| Level((NR_LOCAL_LEVELS + number - 1) as u8))
+    }
+
+    /// The NUMA level of a distance by its position (1 is the nearest); the last one from
+    /// NR_NUMA_LEVELS on.
+    pub fn numa_or_last(position: usize) -> Level {
+        Level((NR_LOCAL_LEVELS + position.clamp(1, NR_NUMA_LEVELS) - 1) as u8)
     }
 
     pub fn from_index(index: usize) -> Option<Level> {
@@ -103,7 +123,10 @@ impl Cpu {
             .iter()
             .rev()
             .find(|domain| domain.flags.contains(&"SD_SHARE_LLC"))
-            .map_or_else(|| CpuSet::from_iter([self.id]), |domain| domain.span.clone())
+            .map_or_else(
+                || CpuSet::from_iter([self.id]),
+                |domain| domain.span.clone(),
+            )
     }
 }
 
@@ -115,14 +138,46 @@ pub struct Machine {
     pub nr_cpu_ids: usize,
     /// Last-level caches by the index that `topo` prints and `llcN` names: ordered by first CPU.
     pub llcs: Vec<CpuSet>,
+    /// CPUs that isolcpus= keeps out of every domain (online or not).
+    pub isolated: CpuSet,
+    /// The distance of NUMA1, NUMA2, ...: those between nodes with CPUs, ascending. May hold more
+    /// than NR_NUMA_LEVELS; the farther ones share the last level.
+    pub numa_distances: Vec<u32>,
     /// Things a user should know: farther distances folded into the last level, kernel and sysfs differ.
     pub notes: Vec<String>,
 }
 
 impl Machine {
+    /// The machine whose `sys/` and `proc/` are in `root` ("/" is this one): modelled from sysfs;
+    /// where the kernel shows domains of its own and they differ, those, with a note.
+    ///
+    /// Errors (environment) name the file that cannot be read or makes no sense.
+    pub fn from_root(root: &Path) -> Result<Machine, Error> {
+        let facts = sysfs::read(root)?;
+        let model = domains::machine(&facts);
+        match kernel::read(root) {
+            Ok(kernel) => Ok(kernel::prefer(model, &kernel, &facts)),
+            Err(_) => Ok(model),
+        }
+    }
+
+    /// The machine as sysfs alone describes it. Errors as `from_root`.
+    pub fn model_from_root(root: &Path) -> Result<Machine, Error> {
+        Ok(domains::machine(&sysfs::read(root)?))
+    }
+
+    /// The online CPUs.
+    pub fn online(&self) -> CpuSet {
+        self.cpus.keys().copied().collect()
+    }
+
     /// CPUs of a node, empty when there is no such node or it has none online.
     pub fn node_cpus(&self, node: usize) -> CpuSet {
-        self.cpus.values().filter(|cpu| cpu.node == node).map(|cpu| cpu.id).collect()
+        self.cpus
+            .values()
+            .filter(|cpu| cpu.node == node)
+            .map(|cpu| cpu.id)
+            .collect()
     }
 
     /// Ids of the nodes that have online CPUs, ascending.
@@ -136,7 +191,10 @@ impl Machine {
     /// The lowest level of `from` whose domain also holds `to`; none where they share none.
     pub fn lowest_common_level(&self, from: usize, to: usize) -> Option<Level> {
         let domains = &self.cpus.get(&from)?.domains;
-        domains.iter().find(|domain| domain.span.contains(to)).map(|domain| domain.level)
+        domains
+            .iter()
+            .find(|domain| domain.span.contains(to))
+            .map(|domain| domain.level)
     }
 
     /// Levels that exist for at least one CPU, nearest first.
@@ -145,4 +203,19 @@ impl Machine {
             .filter(|&level| self.cpus.values().any(|cpu| cpu.domain(level).is_some()))
             .collect()
     }
+}
+
+/// The distinct last-level caches, ordered by their first CPU.
+fn distinct_llcs(cpus: &BTreeMap<usize, Cpu>) -> Vec<CpuSet> {
+    let mut llcs: Vec<CpuSet> = vec![];
+    let mut last = CpuSet::new();
+    for cpu in cpus.values() {
+        let span = cpu.llc_span();
+        if span != last && !llcs.contains(&span) {
+            llcs.push(span.clone());
+        }
+        last = span;
+    }
+    llcs.sort_by_key(CpuSet::first);
+    llcs
 }
