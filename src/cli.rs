@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::control::client::{self, SetArgs};
 use crate::control::DEFAULT_SOCKET;
+use crate::control::client::{self, SetArgs};
 use crate::sched::run::{self, RunArgs};
 use crate::view::stats::StatsArgs;
 

@@ -134,8 +134,9 @@ static u32 find_busiest_queue(struct cpu_ctx *cctx, s32 cpu, u32 level)
 /* task_hot(): return true if @p ran so recently that its cache may still be warm. */
 static bool is_hot(const struct task_ctx *tctx, u32 level, u64 now)
 {
-	/* Clocks of two CPUs may differ: a stop in the future is a recent one. */
-	return level != LEVEL_SMT && time_delta(now, tctx->stopped_at) < MIGRATION_COST_NS;
+	/* A task that never stopped is new, and cold. Clocks of two CPUs may differ: a stop in the future is a recent one. */
+	return level != LEVEL_SMT && tctx->stopped_at &&
+	       time_delta(now, tctx->stopped_at) < MIGRATION_COST_NS;
 }
 
 /* Return how many tries in a row must fail before hot tasks move (cache_nice_tries). */
@@ -196,7 +197,7 @@ static bool try_invite(const struct waiter *w, s32 cpu, u32 level_wanted)
 	struct cpu_ctx *cctx = cctx_of(cpu);
 	u32 level;
 
-	if (!there || !cctx || !is_allowed(w->p, cpu))
+	if (!there || !cctx || fault == FAULT_NO_INVITATIONS || !is_allowed(w->p, cpu))
 		return false;
 	level = common_level(there, w->place);
 	if (level != level_wanted && level_wanted != LEVEL_NONE)

@@ -56,6 +56,8 @@ static u64 flag_word(s32 cpu)
 {
 	u64 *word = ARRAY_ELEM_PTR(flag_words, cpu, nr_cpu_ids + 1);
 
+	if (fault == FAULT_FLAGS_IGNORED)
+		return ~0ULL;
 	return word ? READ_ONCE(*word) : 0;
 }
 

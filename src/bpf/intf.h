@@ -87,6 +87,18 @@ struct node_place {
 	u16 nr_cpus;
 };
 
+/*
+ * Rules broken on purpose, one at a time: the negative controls of the VM tests.
+ * The value is constant after load, so the verifier drops the branches.
+ */
+enum retune_fault {
+	FAULT_NONE,
+	FAULT_PINNED_TO_LOCAL, /* single-CPU tasks go to the local DSQ */
+	FAULT_NO_INVITATIONS, /* a task that waits invites nobody */
+	FAULT_FLAGS_IGNORED, /* every level has every flag */
+	FAULT_MISCOUNT, /* one exit in 256 is not counted */
+};
+
 /* Counters of one CPU. docs/stats.md says what each one means. */
 enum cpu_counter {
 	/* select_cpu: calls = the five exits */

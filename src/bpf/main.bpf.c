@@ -41,6 +41,7 @@ const volatile u32 nr_groups = 1;
 const volatile u32 nr_nodes = 1;
 const volatile bool per_node_idle;
 const volatile bool smt;
+const volatile u32 fault; /* enum retune_fault, for tests only */
 /* EVDF's base slice on 8 CPUs and more: 0.7 ms x (1 + log2(8)). */
 const volatile u64 slice_ns = 2800000;
 
@@ -145,7 +146,7 @@ void BPF_STRUCT_OPS(retune_enqueue, struct task_struct *p, u64 enq_flags)
 	struct queue *q;
 
 	count(CNT_ENQUEUE);
-	if (is_percpu_kthread(p)) {
+	if (is_percpu_kthread(p) || (fault == FAULT_PINNED_TO_LOCAL && is_pinned(p))) {
 		count(CNT_ENQ_KTHREAD);
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
@@ -448,10 +449,31 @@ static s32 create_queues(void)
 	return 0;
 }
 
+/* Begin as the kernel does (sd_init(), sched_init()): half of the tries succeed, CPUs idle long. */
+static void init_cpu_ctxs(void)
+{
+	s32 cpu;
+
+	bpf_for(cpu, 0, nr_cpu_ids) {
+		struct cpu_ctx *cctx = cctx_of(cpu);
+		u32 level;
+
+		if (!cctx)
+			return;
+		cctx->avg_idle_ns = AVG_IDLE_CAP_NS;
+		for (level = 0; level < NR_LEVELS; level++) {
+			cctx->newidle[level].nr_tries = DICE / 2;
+			cctx->newidle[level].nr_weighted = DICE / 4;
+			cctx->newidle[level].ratio = DICE / 2;
+		}
+	}
+}
+
 s32 BPF_STRUCT_OPS_SLEEPABLE(retune_init)
 {
 	s32 err;
 
+	init_cpu_ctxs();
 	if ((err = create_queues()) || (err = create_masks()) || (err = fill_llc_masks()))
 		return err;
 	return start_backstop();

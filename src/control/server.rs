@@ -194,8 +194,9 @@ mod tests {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         for _ in 0..4 {
             server
-                .serve(Duration::from_millis(50), |_| {
-                    Response::Error { code: 3, message: "heard".into() }
+                .serve(Duration::from_millis(50), |_| Response::Error {
+                    code: 3,
+                    message: "heard".into(),
                 })
                 .unwrap();
         }

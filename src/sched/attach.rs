@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use libbpf_rs::{Link, OpenObject};
 use scx_utils::{
     UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read,
@@ -15,12 +16,23 @@ use scx_utils::{
 
 use super::memory;
 use super::plan::Plan;
-use crate::bpf::intf::cpu_stat;
+use crate::bpf::intf::{self, cpu_stat};
 use crate::bpf::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 
 /// Load words have the number of tasks above this bit (`LOAD_SHIFT` of queue.bpf.h);
 /// they are the first two words of `struct queue`.
 const LOAD_SHIFT: u32 = 40;
+
+/// A rule to break on purpose: the negative controls of the VM tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Fault {
+    #[default]
+    None = intf::retune_fault_FAULT_NONE as isize,
+    PinnedToLocal = intf::retune_fault_FAULT_PINNED_TO_LOCAL as isize,
+    NoInvitations = intf::retune_fault_FAULT_NO_INVITATIONS as isize,
+    FlagsIgnored = intf::retune_fault_FAULT_FLAGS_IGNORED as isize,
+    Miscount = intf::retune_fault_FAULT_MISCOUNT as isize,
+}
 
 /// Where libbpf keeps an opened object; it must outlive the scheduler.
 pub type Storage = MaybeUninit<OpenObject>;
@@ -39,8 +51,14 @@ impl<'a> Opened<'a> {
     }
 
     /// Sizes the tables and fills them with the plan and the first flag words.
-    pub fn configure(mut self, plan: &Plan, words: &[u64], generation: u64) -> Result<Self> {
-        self.set_constants(plan)?;
+    pub fn configure(
+        mut self,
+        plan: &Plan,
+        fault: Fault,
+        words: &[u64],
+        generation: u64,
+    ) -> Result<Self> {
+        self.set_constants(plan, fault)?;
         self.fill_tables(plan)?;
         let words_and_generation = [words, &[generation]].concat();
         memory::fill(&mut self.skel.maps.data_flag_words, &words_and_generation)?;
@@ -49,7 +67,7 @@ impl<'a> Opened<'a> {
         Ok(self)
     }
 
-    fn set_constants(&mut self, plan: &Plan) -> Result<()> {
+    fn set_constants(&mut self, plan: &Plan, fault: Fault) -> Result<()> {
         let rodata = self.skel.maps.rodata_data.as_mut().context("no rodata")?;
         rodata.nr_cpu_ids = plan.cpus.len() as u32;
         rodata.nr_llcs = plan.llcs.len() as u32;
@@ -58,6 +76,7 @@ impl<'a> Opened<'a> {
         rodata.nr_nodes = plan.nodes.len() as u32;
         rodata.per_node_idle = per_node_idle(plan) != 0;
         rodata.smt = plan.smt;
+        rodata.fault = fault as u32;
         Ok(())
     }
 

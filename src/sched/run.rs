@@ -10,7 +10,7 @@ use clap::Args;
 use nix::time::{ClockId, clock_gettime};
 use scx_utils::UserExitInfo;
 
-use super::attach::{Attached, Opened, Storage};
+use super::attach::{Attached, Fault, Opened, Storage};
 use super::plan::Plan;
 use super::probe;
 use crate::cli::SocketArgs;
@@ -35,6 +35,9 @@ pub struct RunArgs {
     pub dry_run: bool,
     #[command(flatten)]
     pub socket: SocketArgs,
+    /// Break a rule on purpose, for a test's negative control
+    #[arg(long, hide = true, value_enum, default_value_t)]
+    pub fault: Fault,
 }
 
 /// Why the scheduler stopped.
@@ -56,7 +59,8 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let stop = stop_on_signal()?;
     let mut server = Server::bind(&args.socket.socket)?;
     for epoch in 1.. {
-        let mut session = Session { machine: &machine, matrix: &mut matrix, epoch };
+        let mut session =
+            Session { machine: &machine, matrix: &mut matrix, epoch, fault: args.fault };
         match session.run(&mut server, &stop)? {
             Outcome::Stopped => break,
             Outcome::Restart => machine = Machine::from_root(Path::new("/"))?,
@@ -86,6 +90,7 @@ struct Session<'a> {
     machine: &'a Machine,
     matrix: &'a mut Matrix,
     epoch: u64,
+    fault: Fault,
 }
 
 impl Session<'_> {
@@ -93,7 +98,7 @@ impl Session<'_> {
         let plan = Plan::new(self.machine)?;
         let mut storage = Storage::uninit();
         let mut attached = Opened::open(&mut storage)?
-            .configure(&plan, &words_of(self.matrix), self.matrix.generation())?
+            .configure(&plan, self.fault, &words_of(self.matrix), self.matrix.generation())?
             .load()?
             .attach()?;
         eprintln!("scx_retune: attached, {}", summary(self.machine, &plan));
@@ -150,11 +155,13 @@ impl Session<'_> {
             eprintln!("scx_retune: the machine's CPUs changed, attaching anew");
             return Ok(Outcome::Restart);
         }
-        exit.report().map_err(|why| Error::ejected(format!("the kernel ejected the scheduler: {why}")))?;
+        exit.report()
+            .map_err(|why| Error::ejected(format!("the kernel ejected the scheduler: {why}")))?;
         if stop.load(Ordering::Relaxed) {
             return Ok(Outcome::Stopped);
         }
-        Err(Error::ejected("the scheduler was unloaded from outside (SysRq-S or the kernel)").into())
+        Err(Error::ejected("the scheduler was unloaded from outside (SysRq-S or the kernel)")
+            .into())
     }
 }
 

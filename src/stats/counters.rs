@@ -17,12 +17,32 @@ const fn counter(index: u32, name: &'static str, what: &'static str) -> Counter 
 /// Counters of a CPU, at their index.
 pub const CPU_COUNTERS: &[Counter] = &[
     counter(cpu_counter_CNT_SELECT_CPU, "select_cpu", "wakeups and forks that asked for a CPU"),
-    counter(cpu_counter_CNT_SELECT_IDLE_TARGET, "select_idle_target", "... that found the target idle"),
-    counter(cpu_counter_CNT_SELECT_IDLE_PREV, "select_idle_prev", "... their previous CPU, in the target's cache"),
-    counter(cpu_counter_CNT_SELECT_IDLE_RECENT, "select_idle_recent", "... the CPU they used before that one"),
-    counter(cpu_counter_CNT_SELECT_IDLE_LLC, "select_idle_llc", "... another CPU of the target's cache"),
+    counter(
+        cpu_counter_CNT_SELECT_IDLE_TARGET,
+        "select_idle_target",
+        "... that found the target idle",
+    ),
+    counter(
+        cpu_counter_CNT_SELECT_IDLE_PREV,
+        "select_idle_prev",
+        "... their previous CPU, in the target's cache",
+    ),
+    counter(
+        cpu_counter_CNT_SELECT_IDLE_RECENT,
+        "select_idle_recent",
+        "... the CPU they used before that one",
+    ),
+    counter(
+        cpu_counter_CNT_SELECT_IDLE_LLC,
+        "select_idle_llc",
+        "... another CPU of the target's cache",
+    ),
     counter(cpu_counter_CNT_SELECT_BUSY, "select_busy", "... no idle CPU"),
-    counter(cpu_counter_CNT_TTWU_LOCAL, "ttwu_local", "wakeups to the waker's own CPU (schedstat's name)"),
+    counter(
+        cpu_counter_CNT_TTWU_LOCAL,
+        "ttwu_local",
+        "wakeups to the waker's own CPU (schedstat's name)",
+    ),
     counter(cpu_counter_CNT_ENQUEUE, "enqueue", "tasks that came to wait"),
     counter(cpu_counter_CNT_ENQ_KTHREAD, "enq_kthread", "... per-CPU kernel threads, run first"),
     counter(cpu_counter_CNT_ENQ_IDLE, "enq_idle", "... whose CPU was idle, run at once"),
@@ -37,31 +57,95 @@ pub const CPU_COUNTERS: &[Counter] = &[
     counter(cpu_counter_CNT_WAIT_BEGUN, "wait_begun", "waits in a queue that began"),
     counter(cpu_counter_CNT_RUN_OWN, "run_own", "waits that ended on the queue's own CPU"),
     counter(cpu_counter_CNT_WAIT_REMOVED, "wait_removed", "waits that ended without running"),
-    counter(cpu_counter_CNT_TICK_OVERLOADED, "tick_overloaded", "ticks that found a movable task waiting"),
+    counter(
+        cpu_counter_CNT_TICK_OVERLOADED,
+        "tick_overloaded",
+        "ticks that found a movable task waiting",
+    ),
     counter(cpu_counter_CNT_INVITED, "invited", "invitations that a CPU answered"),
     counter(cpu_counter_CNT_BACKSTOP_WALKS, "backstop_walks", "rounds of the 100 ms timer"),
 ];
 
 /// Counters of a CPU at a level, at their index.
 pub const LEVEL_COUNTERS: &[Counter] = &[
-    counter(level_counter_LCNT_TTWU_WAKE_REMOTE, "ttwu_wake_remote", "wakeups to another CPU, at the lowest level that holds both (schedstat's name)"),
-    counter(level_counter_LCNT_AFFINE_ATTEMPTS, "affine_attempts", "wakeups that WAKE_AFFINE let consider the waker's side"),
-    counter(level_counter_LCNT_TTWU_MOVE_AFFINE, "ttwu_move_affine", "... and that chose it (schedstat's name)"),
-    counter(level_counter_LCNT_AFFINE_FLAG_OFF, "affine_flag_off", "wakeups that stayed on the previous side because WAKE_AFFINE is off"),
+    counter(
+        level_counter_LCNT_TTWU_WAKE_REMOTE,
+        "ttwu_wake_remote",
+        "wakeups to another CPU, at the lowest level that holds both (schedstat's name)",
+    ),
+    counter(
+        level_counter_LCNT_AFFINE_ATTEMPTS,
+        "affine_attempts",
+        "wakeups that WAKE_AFFINE let consider the waker's side",
+    ),
+    counter(
+        level_counter_LCNT_TTWU_MOVE_AFFINE,
+        "ttwu_move_affine",
+        "... and that chose it (schedstat's name)",
+    ),
+    counter(
+        level_counter_LCNT_AFFINE_FLAG_OFF,
+        "affine_flag_off",
+        "wakeups that stayed on the previous side because WAKE_AFFINE is off",
+    ),
     counter(level_counter_LCNT_LB_COUNT, "lb_count", "new-idle tries (schedstat's name)"),
     counter(level_counter_LCNT_LB_GAINED, "lb_gained", "... that pulled a task"),
-    counter(level_counter_LCNT_LB_FAILED, "lb_failed", "... that found a queue but no task to take"),
+    counter(
+        level_counter_LCNT_LB_FAILED,
+        "lb_failed",
+        "... that found a queue but no task to take",
+    ),
     counter(level_counter_LCNT_LB_NOBUSYQ, "lb_nobusyq", "... that found no queue"),
-    counter(level_counter_LCNT_LB_COST, "lb_cost", "... refused: the CPU idles too shortly for the level's cost"),
-    counter(level_counter_LCNT_LB_DICE, "lb_dice", "... refused: tries seldom succeed here, the dice said no"),
-    counter(level_counter_LCNT_LB_FLAG_OFF, "lb_flag_off", "CPUs gone idle that did not look because BALANCE_NEWIDLE is off"),
-    counter(level_counter_LCNT_LB_HOT_GAINED, "lb_hot_gained", "cache-hot tasks taken after failed tries"),
-    counter(level_counter_LCNT_REFUSED_HOT, "refused_hot", "tasks passed over: they ran less than 500 us ago"),
-    counter(level_counter_LCNT_REFUSED_AFFINITY, "refused_affinity", "tasks passed over: they may not run on the puller"),
-    counter(level_counter_LCNT_INVITES, "invites", "idle CPUs invited, by the level between them and the queue"),
-    counter(level_counter_LCNT_INVITE_FLAG_OFF, "invite_flag_off", "idle CPUs not invited because their BALANCE_NEWIDLE is off"),
-    counter(level_counter_LCNT_RUN_ELSEWHERE, "run_elsewhere", "waits that ended on another CPU than the queue's"),
-    counter(level_counter_LCNT_MIGRATED, "migrated", "tasks that ran on another CPU than the last time"),
+    counter(
+        level_counter_LCNT_LB_COST,
+        "lb_cost",
+        "... refused: the CPU idles too shortly for the level's cost",
+    ),
+    counter(
+        level_counter_LCNT_LB_DICE,
+        "lb_dice",
+        "... refused: tries seldom succeed here, the dice said no",
+    ),
+    counter(
+        level_counter_LCNT_LB_FLAG_OFF,
+        "lb_flag_off",
+        "CPUs gone idle that did not look because BALANCE_NEWIDLE is off",
+    ),
+    counter(
+        level_counter_LCNT_LB_HOT_GAINED,
+        "lb_hot_gained",
+        "cache-hot tasks taken after failed tries",
+    ),
+    counter(
+        level_counter_LCNT_REFUSED_HOT,
+        "refused_hot",
+        "tasks passed over: they ran less than 500 us ago",
+    ),
+    counter(
+        level_counter_LCNT_REFUSED_AFFINITY,
+        "refused_affinity",
+        "tasks passed over: they may not run on the puller",
+    ),
+    counter(
+        level_counter_LCNT_INVITES,
+        "invites",
+        "idle CPUs invited, by the level between them and the queue",
+    ),
+    counter(
+        level_counter_LCNT_INVITE_FLAG_OFF,
+        "invite_flag_off",
+        "idle CPUs not invited because their BALANCE_NEWIDLE is off",
+    ),
+    counter(
+        level_counter_LCNT_RUN_ELSEWHERE,
+        "run_elsewhere",
+        "waits that ended on another CPU than the queue's",
+    ),
+    counter(
+        level_counter_LCNT_MIGRATED,
+        "migrated",
+        "tasks that ran on another CPU than the last time",
+    ),
 ];
 
 #[cfg(test)]

@@ -65,8 +65,7 @@ impl Snapshot {
 
     /// Every wait that began has ended in one of three ways or goes on.
     fn broken_waits(&self, total: &Row) -> Option<String> {
-        let elsewhere: u64 =
-            total.level[level_counter_LCNT_RUN_ELSEWHERE as usize].iter().sum();
+        let elsewhere: u64 = total.level[level_counter_LCNT_RUN_ELSEWHERE as usize].iter().sum();
         let ended = total.get(cpu_counter_CNT_RUN_OWN)
             + elsewhere
             + total.get(cpu_counter_CNT_WAIT_REMOVED);
@@ -124,7 +123,8 @@ mod tests {
             broken.rows[0].cpu[counter.index] += 1;
             assert_eq!(broken.broken_laws().len(), 1, "{}", counter.name);
         }
-        let lawful_levels = ["lb_count", "lb_gained", "lb_failed", "lb_nobusyq", "lb_cost", "lb_dice"];
+        let lawful_levels =
+            ["lb_count", "lb_gained", "lb_failed", "lb_nobusyq", "lb_cost", "lb_dice"];
         for counter in LEVEL_COUNTERS.iter().filter(|c| lawful_levels.contains(&c.name)) {
             let mut broken = lawful();
             broken.rows[0].level[counter.index][4] += 1;

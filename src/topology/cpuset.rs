@@ -94,12 +94,8 @@ impl CpuSet {
         let mut set = CpuSet::new();
         let digits = text.trim().chars().rev().filter(|&digit| digit != ',');
         for (place, digit) in digits.enumerate() {
-            let bits = digit
-                .to_digit(16)
-                .ok_or_else(|| format!("'{digit}' is not hexadecimal"))?;
-            (0..4)
-                .filter(|bit| bits >> bit & 1 == 1)
-                .for_each(|bit| set.insert(4 * place + bit));
+            let bits = digit.to_digit(16).ok_or_else(|| format!("'{digit}' is not hexadecimal"))?;
+            (0..4).filter(|bit| bits >> bit & 1 == 1).for_each(|bit| set.insert(4 * place + bit));
         }
         Ok(set)
     }
@@ -176,12 +172,8 @@ mod tests {
 
     #[test]
     fn a_mask_is_read_from_its_last_digit() {
-        for (mask, list) in [
-            ("000f", "0-3"),
-            ("1,00000003", "0-1,32"),
-            ("0", ""),
-            ("A0\n", "5,7"),
-        ] {
+        for (mask, list) in [("000f", "0-3"), ("1,00000003", "0-1,32"), ("0", ""), ("A0\n", "5,7")]
+        {
             assert_eq!(
                 CpuSet::parse_mask(mask).unwrap(),
                 CpuSet::parse_list(list).unwrap(),

@@ -58,21 +58,14 @@ pub fn explain(machine: &Machine, a: usize, b: usize) -> Result<String, Error> {
         }
     }
     if a == b {
-        return Err(Error::usage(format!(
-            "CPU {a} shares everything with itself; name two CPUs"
-        )));
+        return Err(Error::usage(format!("CPU {a} shares everything with itself; name two CPUs")));
     }
     let Some(level) = machine.lowest_common_level(a, b) else {
         return Ok(nothing_shared(machine, a, b));
     };
-    let domain = machine.cpus[&a]
-        .domain(level)
-        .expect("the level was found among this CPU's domains");
-    Ok(format!(
-        "{}{}",
-        shared(machine, a, b, domain),
-        flags(domain, a, b)
-    ))
+    let domain =
+        machine.cpus[&a].domain(level).expect("the level was found among this CPU's domains");
+    Ok(format!("{}{}", shared(machine, a, b, domain), flags(domain, a, b)))
 }
 
 fn nothing_shared(machine: &Machine, a: usize, b: usize) -> String {
@@ -88,14 +81,9 @@ fn nothing_shared(machine: &Machine, a: usize, b: usize) -> String {
 }
 
 fn shared(machine: &Machine, a: usize, b: usize, domain: &Domain) -> String {
-    let Domain {
-        level, name, span, ..
-    } = domain;
-    let named = if level.to_string() == *name {
-        String::new()
-    } else {
-        format!(" ({name} to the kernel)")
-    };
+    let Domain { level, name, span, .. } = domain;
+    let named =
+        if level.to_string() == *name { String::new() } else { format!(" ({name} to the kernel)") };
     let back = match machine.lowest_common_level(b, a) {
         Some(other) if other != *level => format!("CPU {b} finds CPU {a} at {other}.\n"),
         _ => String::new(),
@@ -107,13 +95,9 @@ fn shared(machine: &Machine, a: usize, b: usize, domain: &Domain) -> String {
 }
 
 fn distance(machine: &Machine, level: Level) -> String {
-    let position = level
-        .is_numa()
-        .then(|| level.index() - super::NR_LOCAL_LEVELS);
+    let position = level.is_numa().then(|| level.index() - super::NR_LOCAL_LEVELS);
     let distance = position.and_then(|position| machine.numa_distances.get(position));
-    distance.map_or_else(String::new, |distance| {
-        format!(", node distance {distance}")
-    })
+    distance.map_or_else(String::new, |distance| format!(", node distance {distance}"))
 }
 
 fn flags(domain: &Domain, a: usize, b: usize) -> String {
@@ -133,13 +117,6 @@ fn flags(domain: &Domain, a: usize, b: usize) -> String {
 /// How the kernel has it: on, off, or always, for what is no flag of the kernel any more
 /// (SD_LOAD_BALANCE went in 5.8 and what it allowed stayed).
 fn kernel_state(domain: &Domain, flag: &str) -> &'static str {
-    let is_set = domain
-        .flags
-        .iter()
-        .any(|name| name.strip_prefix("SD_") == Some(flag));
-    if is_set || flag == "LOAD_BALANCE" {
-        "on"
-    } else {
-        "off"
-    }
+    let is_set = domain.flags.iter().any(|name| name.strip_prefix("SD_") == Some(flag));
+    if is_set || flag == "LOAD_BALANCE" { "on" } else { "off" }
 }

@@ -65,11 +65,7 @@ impl Processor {
     /// arch/x86/kernel/cpu/amd.c init_amd_zen_common() and hygon.c init_hygon().
     pub fn reclaim_distance(&self) -> u32 {
         let is_zen = self.vendor == "AuthenticAMD" && self.family >= 0x17;
-        if is_zen || self.vendor == "HygonGenuine" {
-            32
-        } else {
-            30
-        }
+        if is_zen || self.vendor == "HygonGenuine" { 32 } else { 30 }
     }
 }
 
@@ -81,23 +77,13 @@ impl Facts {
 
     /// Nodes in the kernel's N_CPU state: those with online CPUs, isolated or not.
     pub fn cpu_nodes(&self) -> impl Iterator<Item = (usize, &NodeFacts)> {
-        self.nodes
-            .iter()
-            .filter(|(_, node)| !node.cpus.is_empty())
-            .map(|(&id, node)| (id, node))
+        self.nodes.iter().filter(|(_, node)| !node.cpus.is_empty()).map(|(&id, node)| (id, node))
     }
 
     /// node_distance(); the kernel's default where no table names the pair.
     pub fn distance(&self, from: usize, to: usize) -> u32 {
-        let known = self
-            .nodes
-            .get(&from)
-            .and_then(|node| node.distances.get(&to));
-        let default = if from == to {
-            LOCAL_DISTANCE
-        } else {
-            REMOTE_DISTANCE
-        };
+        let known = self.nodes.get(&from).and_then(|node| node.distances.get(&to));
+        let default = if from == to { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
         known.copied().unwrap_or(default)
     }
 

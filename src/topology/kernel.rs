@@ -52,10 +52,7 @@ pub fn read(root: &Path) -> Result<KernelDomains, Error> {
 fn read_schedstat(path: &Path) -> Result<KernelDomains, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let cpus = parse_schedstat(&text).map_err(|why| format!("{}: {why}", path.display()))?;
-    Ok(KernelDomains {
-        cpus,
-        sources: vec!["proc/schedstat".to_string()],
-    })
+    Ok(KernelDomains { cpus, sources: vec!["proc/schedstat".to_string()] })
 }
 
 /// `domainN NAME MASK ...` from version 17 on, `domainN MASK ...` in 15 and 16.
@@ -71,17 +68,9 @@ fn parse_schedstat(text: &str) -> Result<BTreeMap<usize, Vec<KernelDomain>>, Str
         } else if let Some(cpu) = first.strip_prefix("cpu").and_then(|id| id.parse().ok()) {
             current = Some(cpus.entry(cpu).or_default());
         } else if let (Some(domains), true) = (&mut current, first.starts_with("domain")) {
-            let name = if version >= 17 {
-                words.next().map(str::to_string)
-            } else {
-                None
-            };
+            let name = if version >= 17 { words.next().map(str::to_string) } else { None };
             let span = CpuSet::parse_mask(words.next().unwrap_or_default())?;
-            domains.push(KernelDomain {
-                name,
-                span: Some(span),
-                flags: None,
-            });
+            domains.push(KernelDomain { name, span: Some(span), flags: None });
         }
     }
     match version {
@@ -98,13 +87,9 @@ fn read_debugfs(root: &Path) -> Result<KernelDomains, String> {
             let ids = entries
                 .flatten()
                 .filter_map(|entry| numbered(&entry.file_name().to_string_lossy(), "cpu"));
-            let cpus = ids
-                .map(|id| (id, read_debugfs_cpu(&dir.join(format!("cpu{id}")))))
-                .collect();
-            Ok(KernelDomains {
-                cpus,
-                sources: vec!["debugfs sched/domains".to_string()],
-            })
+            let cpus =
+                ids.map(|id| (id, read_debugfs_cpu(&dir.join(format!("cpu{id}"))))).collect();
+            Ok(KernelDomains { cpus, sources: vec!["debugfs sched/domains".to_string()] })
         }
         (Err(_), Ok(text)) => Ok(KernelDomains {
             cpus: parse_captured(&text),
@@ -148,10 +133,7 @@ fn parse_captured(text: &str) -> BTreeMap<usize, Vec<KernelDomain>> {
             _ => {}
         }
     }
-    found
-        .into_iter()
-        .map(|(cpu, domains)| (cpu, domains.into_values().collect()))
-        .collect()
+    found.into_iter().map(|(cpu, domains)| (cpu, domains.into_values().collect())).collect()
 }
 
 fn numbered(name: &str, prefix: &str) -> Option<usize> {
@@ -161,19 +143,13 @@ fn numbered(name: &str, prefix: &str) -> Option<usize> {
 /// Kernels before 6.18 also mark NUMA domains with SD_OVERLAP: bookkeeping of their groups, which
 /// says nothing that the span and SD_NUMA do not.
 fn flag_names(text: &str) -> Vec<String> {
-    text.split_ascii_whitespace()
-        .filter(|&name| name != "SD_OVERLAP")
-        .map(str::to_string)
-        .collect()
+    text.split_ascii_whitespace().filter(|&name| name != "SD_OVERLAP").map(str::to_string).collect()
 }
 
 /// Adds the flags of debugfs to the spans of schedstat, where both speak of the same domains.
 fn with_flags(mut spans: KernelDomains, flags: KernelDomains) -> KernelDomains {
     for (cpu, domains) in &mut spans.cpus {
-        let Some(flagged) = flags
-            .cpus
-            .get(cpu)
-            .filter(|flagged| flagged.len() == domains.len())
+        let Some(flagged) = flags.cpus.get(cpu).filter(|flagged| flagged.len() == domains.len())
         else {
             continue;
         };
@@ -193,30 +169,17 @@ pub fn compare(model: &Machine, kernel: &KernelDomains) -> Vec<String> {
     let mut add = |text: String, cpu| found.entry(text).or_default().insert(cpu);
     for cpu in model.cpus.values() {
         match kernel.cpus.get(&cpu.id) {
-            Some(domains) => cpu_differences(model, cpu, domains)
-                .into_iter()
-                .for_each(|text| add(text, cpu.id)),
+            Some(domains) => {
+                cpu_differences(model, cpu, domains).into_iter().for_each(|text| add(text, cpu.id))
+            }
             None if cpu.domains.is_empty() => {}
-            None => add(
-                "online in sysfs, but the kernel shows no such CPU".to_string(),
-                cpu.id,
-            ),
+            None => add("online in sysfs, but the kernel shows no such CPU".to_string(), cpu.id),
         }
     }
-    for &cpu in kernel
-        .cpus
-        .keys()
-        .filter(|cpu| !model.cpus.contains_key(cpu))
-    {
-        add(
-            "the kernel shows this CPU, but it is not online in sysfs".to_string(),
-            cpu,
-        );
+    for &cpu in kernel.cpus.keys().filter(|cpu| !model.cpus.contains_key(cpu)) {
+        add("the kernel shows this CPU, but it is not online in sysfs".to_string(), cpu);
     }
-    found
-        .into_iter()
-        .map(|(text, cpus)| format!("CPUs {cpus}: {text}"))
-        .collect()
+    found.into_iter().map(|(text, cpus)| format!("CPUs {cpus}: {text}")).collect()
 }
 
 fn cpu_differences(model: &Machine, cpu: &Cpu, kernel: &[KernelDomain]) -> Vec<String> {
@@ -246,22 +209,13 @@ fn folded<'a>(model: &Machine, cpu: &Cpu, kernel: &'a [KernelDomain]) -> Vec<&'a
 }
 
 fn domain_differences(domain: &Domain, kernel: &KernelDomain) -> Vec<String> {
-    let Domain {
-        level,
-        name,
-        span,
-        flags,
-    } = domain;
+    let Domain { level, name, span, flags } = domain;
     let mut differences = vec![];
     if let Some(other) = kernel.name.as_ref().filter(|&other| other != name) {
-        differences.push(format!(
-            "{level} is named {name} in the model, {other} by the kernel"
-        ));
+        differences.push(format!("{level} is named {name} in the model, {other} by the kernel"));
     }
     if let Some(other) = kernel.span.as_ref().filter(|&other| other != span) {
-        differences.push(format!(
-            "{level} spans {span} in the model, {other} in the kernel"
-        ));
+        differences.push(format!("{level} spans {span} in the model, {other} in the kernel"));
     }
     if let Some(other) = kernel.flags.as_ref().filter(|&other| other != flags) {
         differences.push(format!(
@@ -274,30 +228,19 @@ fn domain_differences(domain: &Domain, kernel: &KernelDomain) -> Vec<String> {
 }
 
 fn stack(domains: &[Domain]) -> String {
-    listed(
-        domains
-            .iter()
-            .map(|domain| format!("{} {}", domain.name, domain.span)),
-    )
+    listed(domains.iter().map(|domain| format!("{} {}", domain.name, domain.span)))
 }
 
 fn kernel_stack(domains: &[&KernelDomain]) -> String {
     listed(domains.iter().map(|domain| {
-        let span = domain
-            .span
-            .as_ref()
-            .map_or_else(String::new, |span| format!(" {span}"));
+        let span = domain.span.as_ref().map_or_else(String::new, |span| format!(" {span}"));
         format!("{}{span}", domain.name.as_deref().unwrap_or("domain"))
     }))
 }
 
 fn listed(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
-    if parts.is_empty() {
-        "no domain".to_string()
-    } else {
-        parts.join(", ")
-    }
+    if parts.is_empty() { "no domain".to_string() } else { parts.join(", ") }
 }
 
 /// The model with the kernel's domains in the place of those that differ, and a note that says so.
@@ -307,18 +250,13 @@ pub(super) fn prefer(mut model: Machine, kernel: &KernelDomains, facts: &Facts) 
     let rules = Model::new(facts);
     let mut replaced = CpuSet::new();
     for (id, domains) in &kernel.cpus {
-        let Some(cpu) = model
-            .cpus
-            .get(id)
-            .filter(|cpu| !cpu_differences(&model, cpu, domains).is_empty())
+        let Some(cpu) =
+            model.cpus.get(id).filter(|cpu| !cpu_differences(&model, cpu, domains).is_empty())
         else {
             continue;
         };
         if let Some(domains) = kernel_domains(&rules, cpu, domains) {
-            model
-                .cpus
-                .entry(*id)
-                .and_modify(|cpu| cpu.domains = domains);
+            model.cpus.entry(*id).and_modify(|cpu| cpu.domains = domains);
             replaced.insert(*id);
         }
     }
@@ -335,9 +273,7 @@ pub(super) fn prefer(mut model: Machine, kernel: &KernelDomains, facts: &Facts) 
 /// The kernel's domains of a CPU as ours; none where it does not show every name and span. A kind
 /// of sharing that has no level here (BOOK and DRAWER of s390) is left out.
 fn kernel_domains(rules: &Model, cpu: &Cpu, kernel: &[KernelDomain]) -> Option<Vec<Domain>> {
-    let top = kernel
-        .last()
-        .map_or_else(|| Some(CpuSet::new()), |top| top.span.clone())?;
+    let top = kernel.last().map_or_else(|| Some(CpuSet::new()), |top| top.span.clone())?;
     let mut domains: Vec<Domain> = vec![];
     let mut position = 0;
     for shown in kernel {
@@ -358,19 +294,11 @@ fn kernel_domains(rules: &Model, cpu: &Cpu, kernel: &[KernelDomain]) -> Option<V
             None => rules.usual_flags(level),
         };
         domains.pop_if(|below| below.level == level);
-        domains.push(Domain {
-            level,
-            name,
-            span,
-            flags: flags.names(),
-        });
+        domains.push(Domain { level, name, span, flags: flags.names() });
     }
     Some(domains)
 }
 
 fn known_flags(names: &[String]) -> SdFlags {
-    names
-        .iter()
-        .filter_map(|name| SdFlags::from_name(name))
-        .fold(SdFlags::NONE, SdFlags::or)
+    names.iter().filter_map(|name| SdFlags::from_name(name)).fold(SdFlags::NONE, SdFlags::or)
 }

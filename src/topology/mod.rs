@@ -43,9 +43,7 @@ impl Level {
 
     /// `NUMA1` is the nearest distance; `number` is 1..=NR_NUMA_LEVELS.
     pub fn numa(number: usize) -> Option<Level> {
-        (1..=NR_NUMA_LEVELS)
-            .contains(&number)
-            .then(|| Level((NR_LOCAL_LEVELS + number - 1) as u8))
+        (1..=NR_NUMA_LEVELS).contains(&number).then(|| Level((NR_LOCAL_LEVELS + number - 1) as u8))
     }
 
     /// The NUMA level of a distance by its position (1 is the nearest); the last one from
@@ -123,10 +121,7 @@ impl Cpu {
             .iter()
             .rev()
             .find(|domain| domain.flags.contains(&"SD_SHARE_LLC"))
-            .map_or_else(
-                || CpuSet::from_iter([self.id]),
-                |domain| domain.span.clone(),
-            )
+            .map_or_else(|| CpuSet::from_iter([self.id]), |domain| domain.span.clone())
     }
 }
 
@@ -173,11 +168,7 @@ impl Machine {
 
     /// CPUs of a node, empty when there is no such node or it has none online.
     pub fn node_cpus(&self, node: usize) -> CpuSet {
-        self.cpus
-            .values()
-            .filter(|cpu| cpu.node == node)
-            .map(|cpu| cpu.id)
-            .collect()
+        self.cpus.values().filter(|cpu| cpu.node == node).map(|cpu| cpu.id).collect()
     }
 
     /// Ids of the nodes that have online CPUs, ascending.
@@ -191,10 +182,7 @@ impl Machine {
     /// The lowest level of `from` whose domain also holds `to`; none where they share none.
     pub fn lowest_common_level(&self, from: usize, to: usize) -> Option<Level> {
         let domains = &self.cpus.get(&from)?.domains;
-        domains
-            .iter()
-            .find(|domain| domain.span.contains(to))
-            .map(|domain| domain.level)
+        domains.iter().find(|domain| domain.span.contains(to)).map(|domain| domain.level)
     }
 
     /// Levels that exist for at least one CPU, nearest first.

@@ -20,20 +20,12 @@ pub struct NumaTable {
 impl NumaTable {
     pub fn new(facts: &Facts) -> Self {
         let ids: Vec<usize> = facts.cpu_nodes().map(|(id, _)| id).collect();
-        let pairs = ids
-            .iter()
-            .flat_map(|&from| ids.iter().map(move |&to| (from, to)));
+        let pairs = ids.iter().flat_map(|&from| ids.iter().map(move |&to| (from, to)));
         let distances: BTreeSet<u32> = pairs.map(|(from, to)| facts.distance(from, to)).collect();
         let distances: Vec<u32> = distances.into_iter().collect();
-        let within = |limit: u32| {
-            ids.iter()
-                .map(|&from| (from, cpus_within(facts, from, limit)))
-                .collect()
-        };
-        NumaTable {
-            masks: distances.iter().map(|&limit| within(limit)).collect(),
-            distances,
-        }
+        let within =
+            |limit: u32| ids.iter().map(|&from| (from, cpus_within(facts, from, limit))).collect();
+        NumaTable { masks: distances.iter().map(|&limit| within(limit)).collect(), distances }
     }
 
     /// The distance at a position.
@@ -56,11 +48,7 @@ impl NumaTable {
 
     /// The online CPUs that a node sees within the distance at a position (sd_numa_mask()).
     pub fn mask(&self, position: usize, node: usize) -> CpuSet {
-        self.masks
-            .get(position)
-            .and_then(|masks| masks.get(&node))
-            .cloned()
-            .unwrap_or_default()
+        self.masks.get(position).and_then(|masks| masks.get(&node)).cloned().unwrap_or_default()
     }
 }
 

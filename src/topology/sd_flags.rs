@@ -62,18 +62,12 @@ impl SdFlags {
 
     /// The kernel's names, in the kernel's order.
     pub fn names(self) -> Vec<&'static str> {
-        (0..NAMES.len())
-            .filter(|bit| self.0 >> bit & 1 == 1)
-            .map(|bit| NAMES[bit])
-            .collect()
+        (0..NAMES.len()).filter(|bit| self.0 >> bit & 1 == 1).map(|bit| NAMES[bit]).collect()
     }
 
     /// The flag of that name; none for a name that this table does not know.
     pub fn from_name(name: &str) -> Option<SdFlags> {
-        NAMES
-            .iter()
-            .position(|&known| known == name)
-            .map(|bit| SdFlags(1 << bit))
+        NAMES.iter().position(|&known| known == name).map(|bit| SdFlags(1 << bit))
     }
 }
 

@@ -57,15 +57,9 @@ impl Tree {
         for &id in &ids {
             nodes.insert(id, self.node_facts(id, &ids, online)?);
         }
-        let listed = nodes
-            .values()
-            .fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+        let listed = nodes.values().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
         for cpu in online.difference(&listed).iter() {
-            nodes
-                .entry(self.linked_node(cpu))
-                .or_default()
-                .cpus
-                .insert(cpu);
+            nodes.entry(self.linked_node(cpu)).or_default().cpus.insert(cpu);
         }
         Ok(nodes)
     }
@@ -74,25 +68,17 @@ impl Tree {
     /// tree), asked only where no node lists the CPU; node 0 where there is none.
     fn linked_node(&self, cpu: usize) -> usize {
         let names = names_in(&self.cpu_dir(cpu));
-        names
-            .iter()
-            .find_map(|name| name.strip_prefix("node")?.parse().ok())
-            .unwrap_or(0)
+        names.iter().find_map(|name| name.strip_prefix("node")?.parse().ok()).unwrap_or(0)
     }
 
     /// `distance` has one column for each *online* node: with holes in the ids the column is not
     /// the id (drivers/base/node.c node_read_distance()).
     fn node_facts(&self, id: usize, ids: &[usize], online: &CpuSet) -> Result<NodeFacts, Error> {
         let dir = self.node.join(format!("node{id}"));
-        let cpus = optional_list(&dir.join("cpulist"))?
-            .unwrap_or_default()
-            .intersection(online);
+        let cpus = optional_list(&dir.join("cpulist"))?.unwrap_or_default().intersection(online);
         let path = dir.join("distance");
         let Some(text) = optional(&path)? else {
-            return Ok(NodeFacts {
-                cpus,
-                distances: BTreeMap::new(),
-            });
+            return Ok(NodeFacts { cpus, distances: BTreeMap::new() });
         };
         let columns: Vec<u32> = text
             .split_whitespace()
@@ -102,10 +88,7 @@ impl Tree {
             let why = format!("{} distances for {} online nodes", columns.len(), ids.len());
             return Err(wrong(&path, &why));
         }
-        Ok(NodeFacts {
-            cpus,
-            distances: ids.iter().copied().zip(columns).collect(),
-        })
+        Ok(NodeFacts { cpus, distances: ids.iter().copied().zip(columns).collect() })
     }
 
     fn cpus(
@@ -176,11 +159,7 @@ impl Tree {
             let id = number(&path, text.trim())?;
             ids.insert(cpu, id);
             ids.extend(
-                packages
-                    .get(&cpu)
-                    .iter()
-                    .flat_map(|mask| mask.iter())
-                    .map(|sharer| (sharer, id)),
+                packages.get(&cpu).iter().flat_map(|mask| mask.iter()).map(|sharer| (sharer, id)),
             );
         }
         Ok(ids)
@@ -206,10 +185,7 @@ type Masks = BTreeMap<usize, CpuSet>;
 
 /// The node of each CPU.
 fn homes(nodes: &BTreeMap<usize, NodeFacts>) -> BTreeMap<usize, usize> {
-    nodes
-        .iter()
-        .flat_map(|(&id, node)| node.cpus.iter().map(move |cpu| (cpu, id)))
-        .collect()
+    nodes.iter().flat_map(|(&id, node)| node.cpus.iter().map(move |cpu| (cpu, id))).collect()
 }
 
 fn topology_mask(cpu_dir: &Path, file: &str) -> Result<Option<CpuSet>, Error> {
@@ -237,9 +213,7 @@ fn outermost_cache(cpu_dir: &Path) -> Result<Option<CpuSet>, Error> {
             continue;
         };
         let level = number(&dir.join("level"), level.trim())?;
-        let is_farther = outermost
-            .as_ref()
-            .is_none_or(|(farthest, _)| level > *farthest);
+        let is_farther = outermost.as_ref().is_none_or(|(farthest, _)| level > *farthest);
         if kind.trim() != "Instruction" && is_farther {
             outermost = Some((level, dir));
         }
@@ -254,9 +228,8 @@ fn outermost_cache(cpu_dir: &Path) -> Result<Option<CpuSet>, Error> {
 fn processor(path: &Path) -> Result<Processor, Error> {
     let text = first_processor(path)?;
     let field = |name: &str| {
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
         value.unwrap_or_default().trim().to_string()
     };
     let (family, model) = (field("cpu family"), field("model"));
@@ -292,9 +265,7 @@ fn optional_list(path: &Path) -> Result<Option<CpuSet>, Error> {
     let Some(text) = optional(path)? else {
         return Ok(None);
     };
-    CpuSet::parse_list(&text)
-        .map(Some)
-        .map_err(|why| wrong(path, &why))
+    CpuSet::parse_list(&text).map(Some).map_err(|why| wrong(path, &why))
 }
 
 /// The text of a file that need not exist.
@@ -309,28 +280,20 @@ fn optional(path: &Path) -> Result<Option<String>, Error> {
 /// Names in a directory, sorted; none where there is no such directory.
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();
     names
 }
 
 fn number<N: std::str::FromStr>(path: &Path, text: &str) -> Result<N, Error> {
-    text.parse()
-        .map_err(|_| wrong(path, &format!("'{text}' is not a number")))
+    text.parse().map_err(|_| wrong(path, &format!("'{text}' is not a number")))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::environment(format!(
-        "cannot read the topology: {}: {error}",
-        path.display()
-    ))
+    Error::environment(format!("cannot read the topology: {}: {error}", path.display()))
 }
 
 fn wrong(path: &Path, why: &str) -> Error {
-    Error::environment(format!(
-        "cannot use the topology: {}: {why}",
-        path.display()
-    ))
+    Error::environment(format!("cannot use the topology: {}: {why}", path.display()))
 }

@@ -31,5 +31,8 @@ fn describe_node(plan: &Plan, index: usize, id: u16) -> String {
     let nearest: Vec<String> =
         others.iter().map(|&other| plan.nodes[other as usize].id.to_string()).collect();
     let nearest = if nearest.is_empty() { "none".to_owned() } else { nearest.join(" ") };
-    format!("node {id}: {} CPUs; other nodes, nearest first: {nearest}\n", plan.nodes[index].nr_cpus)
+    format!(
+        "node {id}: {} CPUs; other nodes, nearest first: {nearest}\n",
+        plan.nodes[index].nr_cpus
+    )
 }

@@ -69,7 +69,8 @@ fn by_level(snapshot: &Snapshot, machine: &Machine) -> String {
     let mut table = plain_table(&header);
     let total = snapshot.total();
     for counter in LEVEL_COUNTERS {
-        let values = levels.iter().map(|level| total.level[counter.index][level.index()].to_string());
+        let values =
+            levels.iter().map(|level| total.level[counter.index][level.index()].to_string());
         table.add_row(std::iter::once(counter.name.to_owned()).chain(values));
     }
     finish(table)
@@ -79,7 +80,8 @@ fn by_level(snapshot: &Snapshot, machine: &Machine) -> String {
 fn by_domain(snapshot: &Snapshot, machine: &Machine) -> String {
     const SHOWN: &[&str] =
         &["ttwu_wake_remote", "ttwu_move_affine", "lb_count", "lb_gained", "invites", "migrated"];
-    let header: Vec<&str> = ["BY DOMAIN", "CPUS"].into_iter().chain(SHOWN.iter().copied()).collect();
+    let header: Vec<&str> =
+        ["BY DOMAIN", "CPUS"].into_iter().chain(SHOWN.iter().copied()).collect();
     let mut table = plain_table(&header);
     for (level, span) in domains(machine) {
         let sum = snapshot.sum_of(&viewers(machine, level, &span));
@@ -125,9 +127,8 @@ fn without_level(snapshot: &Snapshot) -> String {
 
 /// The level as this machine calls it: NODE where the kernel has that in place of PKG.
 fn level_name(machine: &Machine, level: Level) -> String {
-    let has_node = |cpu: &crate::topology::Cpu| {
-        cpu.domain(level).is_some_and(|domain| domain.name == "NODE")
-    };
+    let has_node =
+        |cpu: &crate::topology::Cpu| cpu.domain(level).is_some_and(|domain| domain.name == "NODE");
     if machine.cpus.values().any(has_node) { "NODE".to_owned() } else { level.to_string() }
 }
 
