@@ -1,5 +1,6 @@
 //! scx_retune: the kernel's NUMA scheduling-domain flags as a knob that turns while it runs.
 
+pub mod ctx;
 pub mod error;
 pub mod flags;
 pub mod topology;
