@@ -3,6 +3,7 @@
 pub mod bpf;
 pub mod cli;
 pub mod control;
+pub mod ctx;
 pub mod error;
 pub mod flags;
 pub mod sched;
