@@ -2,3 +2,4 @@
 
 pub mod error;
 pub mod topology;
+pub mod vm;

@@ -29,9 +29,7 @@ impl Level {
 
     /// `NUMA1` is the nearest distance; `number` is 1..=NR_NUMA_LEVELS.
     pub fn numa(number: usize) -> Option<Level> {
-        (1..=NR_NUMA_LEVELS)
-            .contains(&number)
-            .then(|| Level((NR_LOCAL_LEVELS + number - 1) as u8))
+        (1..=NR_NUMA_LEVELS).contains(&number).then(|| Level((NR_LOCAL_LEVELS + number - 1) as u8))
     }
 
     pub fn from_index(index: usize) -> Option<Level> {
