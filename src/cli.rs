@@ -7,8 +7,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::control::DEFAULT_SOCKET;
 use crate::control::client::{self, SetArgs};
+use crate::ctx::{self, CtxArgs};
 use crate::sched::run::{self, RunArgs};
-use crate::view::stats::StatsArgs;
+use crate::topology::{self, command::TopoArgs};
+use crate::view::{self, stats::StatsArgs};
+use crate::vm::{self, VmArgs};
 
 /// Turn the kernel's scheduling-domain flags while a workload runs.
 ///
@@ -31,6 +34,10 @@ enum Command {
     Set(SetArgs),
     /// Print what the scheduler counted, by level and domain
     Stats(StatsArgs),
+    Topo(TopoArgs),
+    /// Measure a ring of pipes, as lmbench's lat_ctx does
+    Ctx(CtxArgs),
+    Vm(VmArgs),
 }
 
 /// Where the running scheduler listens.
@@ -60,7 +67,10 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Get(args) => client::get(args),
             Command::Set(args) => client::set(args),
-            Command::Stats(args) => crate::view::stats::stats(args),
+            Command::Stats(args) => view::stats::stats(args),
+            Command::Topo(args) => topology::command::run(args),
+            Command::Ctx(args) => ctx::run(args),
+            Command::Vm(args) => vm::run(args),
         }
     }
 }

@@ -10,3 +10,4 @@ pub mod sched;
 pub mod stats;
 pub mod topology;
 pub mod view;
+pub mod vm;
