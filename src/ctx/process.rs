@@ -22,7 +22,7 @@ pub(super) fn spawn(work: impl FnOnce() -> u8) -> nix::Result<Pid> {
         ForkResult::Child => {
             let code = catch_unwind(AssertUnwindSafe(|| run_child(parent, work)));
             // SAFETY: _exit has no preconditions.
-            unsafe { libc::_exit(code.map_or(PANICKED, i32::from)) }
+            unsafe { nix::libc::_exit(code.map_or(PANICKED, i32::from)) }
         }
     }
 }
