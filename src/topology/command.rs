@@ -2,8 +2,10 @@
 //! privilege, no sched_ext and no particular kernel.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
@@ -38,15 +40,24 @@ pub struct TopoArgs {
 pub fn run(args: &TopoArgs) -> anyhow::Result<u8> {
     check_root(&args.root)?;
     if args.compare {
-        return Ok(run_compare(&args.root)?);
+        return run_compare(&args.root);
     }
     let machine = Machine::from_root(&args.root)?;
-    match args.explain.as_deref() {
-        Some(&[a, b]) => print!("{}", explain::explain(&machine, a, b)?),
-        _ if args.json => println!("{}", json(&machine)?),
-        _ => print!("{}", table(&machine, &source(&args.root))),
-    }
+    let text = match args.explain.as_deref() {
+        Some(&[a, b]) => explain::explain(&machine, a, b)?,
+        _ if args.json => json(&machine)? + "\n",
+        _ => table(&machine, &source(&args.root)),
+    };
+    print(&text)?;
     Ok(0)
+}
+
+/// Writes to stdout; a reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> anyhow::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
 }
 
 fn check_root(root: &Path) -> Result<(), Error> {
@@ -59,37 +70,29 @@ fn check_root(root: &Path) -> Result<(), Error> {
     )))
 }
 
-fn run_compare(root: &Path) -> Result<u8, Error> {
+fn run_compare(root: &Path) -> anyhow::Result<u8> {
     let model = Machine::model_from_root(root)?;
     let kernel = kernel::read(root)?;
     let differences = kernel::compare(&model, &kernel);
-    differences
-        .iter()
-        .for_each(|difference| println!("{difference}"));
-    if !differences.is_empty() {
-        return Ok(Kind::Finding as u8);
+    if differences.is_empty() {
+        print(&agreement(&model, &kernel))?;
+        return Ok(0);
     }
-    println!(
-        "{} as the kernel shows {} ({})",
-        agreed(&kernel),
-        count(model.cpus.len()),
-        kernel.sources.join(", ")
-    );
-    Ok(0)
+    print(&(differences.join("\n") + "\n"))?;
+    Ok(Kind::Finding as u8)
 }
 
-fn count(cpus: usize) -> String {
-    format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })
-}
-
-/// What the comparison could cover: a kernel that hides flags cannot confirm them.
-fn agreed(kernel: &KernelDomains) -> &'static str {
+/// What was compared: a kernel that hides flags cannot confirm them.
+fn agreement(model: &Machine, kernel: &KernelDomains) -> String {
     let mut domains = kernel.cpus.values().flatten();
-    if domains.all(|domain| domain.flags.is_some()) {
-        "names, spans and flags are"
-    } else {
-        "names and spans are"
-    }
+    let what = match domains.all(|domain| domain.flags.is_some()) {
+        true => "names, spans and flags",
+        false => "names and spans",
+    };
+    let (nr_cpus, sources) = (model.cpus.len(), kernel.sources.join(", "));
+    format!(
+        "no difference: online CPUs: {nr_cpus}; {what} are as the kernel shows them ({sources})\n"
+    )
 }
 
 /// Where the printed domains come from.

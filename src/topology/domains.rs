@@ -12,6 +12,7 @@ use super::facts::Facts;
 use super::numa::NumaTable;
 use super::rows::{self, Row};
 use super::sd_flags::SdFlags;
+use super::snc::scheduling_distance;
 use super::{Cpu, CpuSet, Domain, Level, Machine, NR_NUMA_LEVELS};
 
 /// The machine as the kernel's rules make it from these facts.
@@ -210,6 +211,9 @@ impl<'a> Model<'a> {
 
     /// asym_cpu_capacity_classify(): whether CPUs of different capacity meet in the span.
     fn asymmetry(&self, span: &CpuSet) -> SdFlags {
+        if self.capacities.len() < 2 {
+            return SdFlags::NONE;
+        }
         let inside = self
             .capacities
             .iter()
@@ -327,7 +331,10 @@ fn asymmetric_pairs(facts: &Facts) -> Option<String> {
     let pairs: BTreeSet<String> = ids
         .iter()
         .flat_map(|&from| ids.iter().map(move |&to| (from, to)))
-        .filter(|&(from, to)| from < to && facts.distance(from, to) != facts.distance(to, from))
+        .filter(|&(from, to)| {
+            from < to
+                && scheduling_distance(facts, from, to) != scheduling_distance(facts, to, from)
+        })
         .map(|(from, to)| format!("{from}-{to}"))
         .collect();
     let listed = pairs.into_iter().collect::<Vec<_>>().join(", ");
