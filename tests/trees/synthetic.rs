@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use scx_retune::topology::CpuSet;
+use scx_retune::topology::{CpuSet, Machine};
+use tempfile::TempDir;
 
 /// An online CPU and whom it shares what with.
 #[derive(Clone, Default)]
@@ -103,8 +104,6 @@ impl SyntheticCpu {
         put(&dir.join("cpu_capacity"), 1024);
         for (index, kind, level, sharers) in [
             (0, "Data", 1, &self.threads),
-            (1, "Instruction", 1, &self.threads),
-            (2, "Unified", 2, &self.threads),
             (3, "Unified", 3, &self.cache),
         ] {
             let cache = dir.join(format!("cache/index{index}"));
@@ -119,4 +118,23 @@ impl SyntheticCpu {
 pub fn put(path: &Path, line: impl std::fmt::Display) {
     fs::create_dir_all(path.parent().expect("a file in a directory")).expect("directories");
     fs::write(path, format!("{line}\n")).expect("a file");
+}
+
+pub fn tree(synthetic: &Synthetic) -> TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    synthetic.write(dir.path());
+    dir
+}
+
+pub fn model(root: &Path) -> Machine {
+    Machine::model_from_root(root).expect("a readable machine")
+}
+
+/// "LEVEL span" of each domain of a CPU.
+pub fn stack(machine: &Machine, cpu: usize) -> Vec<String> {
+    machine.cpus[&cpu]
+        .domains
+        .iter()
+        .map(|domain| format!("{} {}", domain.level, domain.span))
+        .collect()
 }
