@@ -13,6 +13,8 @@ pub fn line() -> Machine {
         cpus: (0..16).map(|id| (id, cpu(id))).collect(),
         nr_cpu_ids: 20,
         llcs: (0..4).map(|node| nodes(node, node)).collect(),
+        isolated: CpuSet::new(),
+        numa_distances: vec![20, 30, 40],
         notes: Vec::new(),
     }
 }

@@ -2,8 +2,10 @@
 //! privilege, no sched_ext and no particular kernel.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
@@ -38,15 +40,24 @@ pub struct TopoArgs {
 pub fn run(args: &TopoArgs) -> anyhow::Result<u8> {
     check_root(&args.root)?;
     if args.compare {
-        return Ok(run_compare(&args.root)?);
+        return run_compare(&args.root);
     }
     let machine = Machine::from_root(&args.root)?;
-    match args.explain.as_deref() {
-        Some(&[a, b]) => print!("{}", explain::explain(&machine, a, b)?),
-        _ if args.json => println!("{}", json(&machine)?),
-        _ => print!("{}", table(&machine, &source(&args.root))),
-    }
+    let text = match args.explain.as_deref() {
+        Some(&[a, b]) => explain::explain(&machine, a, b)?,
+        _ if args.json => json(&machine)? + "\n",
+        _ => table(&machine, &source(&args.root)),
+    };
+    print(&text)?;
     Ok(0)
+}
+
+/// Writes to stdout; a reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> anyhow::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
 }
 
 fn check_root(root: &Path) -> Result<(), Error> {
@@ -59,35 +70,29 @@ fn check_root(root: &Path) -> Result<(), Error> {
     )))
 }
 
-fn run_compare(root: &Path) -> Result<u8, Error> {
+fn run_compare(root: &Path) -> anyhow::Result<u8> {
     let model = Machine::model_from_root(root)?;
     let kernel = kernel::read(root)?;
     let differences = kernel::compare(&model, &kernel);
-    differences.iter().for_each(|difference| println!("{difference}"));
-    if !differences.is_empty() {
-        return Ok(Kind::Finding as u8);
+    if differences.is_empty() {
+        print(&agreement(&model, &kernel))?;
+        return Ok(0);
     }
-    println!(
-        "{} as the kernel shows {} ({})",
-        agreed(&kernel),
-        count(model.cpus.len()),
-        kernel.sources.join(", ")
-    );
-    Ok(0)
+    print(&(differences.join("\n") + "\n"))?;
+    Ok(Kind::Finding as u8)
 }
 
-fn count(cpus: usize) -> String {
-    format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })
-}
-
-/// What the comparison could cover: a kernel that hides flags cannot confirm them.
-fn agreed(kernel: &KernelDomains) -> &'static str {
+/// What was compared: a kernel that hides flags cannot confirm them.
+fn agreement(model: &Machine, kernel: &KernelDomains) -> String {
     let mut domains = kernel.cpus.values().flatten();
-    if domains.all(|domain| domain.flags.is_some()) {
-        "names, spans and flags are"
-    } else {
-        "names and spans are"
-    }
+    let what = match domains.all(|domain| domain.flags.is_some()) {
+        true => "names, spans and flags",
+        false => "names and spans",
+    };
+    let (nr_cpus, sources) = (model.cpus.len(), kernel.sources.join(", "));
+    format!(
+        "no difference: online CPUs: {nr_cpus}; {what} are as the kernel shows them ({sources})\n"
+    )
 }
 
 /// Where the printed domains come from.
@@ -135,7 +140,11 @@ fn json_domain(domain: &Domain) -> JsonDomain<'_> {
 
 /// Our name of the level; NODE where that is what the kernel has in PKG's place.
 fn level_name(domain: &Domain) -> String {
-    if domain.name == "NODE" { domain.name.clone() } else { domain.level.to_string() }
+    if domain.name == "NODE" {
+        domain.name.clone()
+    } else {
+        domain.level.to_string()
+    }
 }
 
 /// The levels of each set of CPUs that see alike, then the last-level caches and the notes.
@@ -160,7 +169,10 @@ fn table(machine: &Machine, source: &str) -> String {
 fn alike(machine: &Machine) -> Vec<(CpuSet, &Cpu)> {
     let mut sets: Vec<(CpuSet, &Cpu)> = vec![];
     for cpu in machine.cpus.values() {
-        match sets.iter_mut().find(|(_, first)| is_alike(machine, first, cpu)) {
+        match sets
+            .iter_mut()
+            .find(|(_, first)| is_alike(machine, first, cpu))
+        {
             Some((cpus, _)) => cpus.insert(cpu.id),
             None => sets.push((CpuSet::from_iter([cpu.id]), cpu)),
         }
@@ -176,14 +188,20 @@ fn is_alike(machine: &Machine, a: &Cpu, b: &Cpu) -> bool {
     a.node == b.node
         && a.domains.len() == b.domains.len()
         && machine.isolated.contains(a.id) == machine.isolated.contains(b.id)
-        && a.domains.iter().zip(&b.domains).all(|(a, b)| same_domain(a, b))
+        && a.domains
+            .iter()
+            .zip(&b.domains)
+            .all(|(a, b)| same_domain(a, b))
 }
 
 fn add_rows(table: &mut Table, machine: &Machine, cpus: &CpuSet, first: &Cpu) {
     let mut lead = [cpus.to_string(), first.node.to_string()];
     if first.domains.is_empty() {
-        let why =
-            if machine.isolated.contains(first.id) { "isolated: no domain" } else { "no domain" };
+        let why = if machine.isolated.contains(first.id) {
+            "isolated: no domain"
+        } else {
+            "no domain"
+        };
         table.add_row([&lead[0], &lead[1], "-", "-", "-", "-", why]);
     }
     let mut below = CpuSet::from_iter([first.id]);
@@ -203,17 +221,27 @@ fn add_rows(table: &mut Table, machine: &Machine, cpus: &CpuSet, first: &Cpu) {
 }
 
 fn short_flags(domain: &Domain) -> String {
-    let short: Vec<&str> =
-        domain.flags.iter().map(|name| name.strip_prefix("SD_").unwrap_or(name)).collect();
+    let short: Vec<&str> = domain
+        .flags
+        .iter()
+        .map(|name| name.strip_prefix("SD_").unwrap_or(name))
+        .collect();
     short.join(" ")
 }
 
 fn llcs(machine: &Machine) -> String {
-    let lines =
-        machine.llcs.iter().enumerate().map(|(index, span)| format!("llc{index}: CPUs {span}\n"));
+    let lines = machine
+        .llcs
+        .iter()
+        .enumerate()
+        .map(|(index, span)| format!("llc{index}: CPUs {span}\n"));
     lines.collect()
 }
 
 fn trimmed(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_string()).collect::<Vec<_>>().join("\n")
+    table
+        .lines()
+        .map(|line| line.trim_end().to_string())
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -91,4 +91,11 @@ impl Facts {
         let ids: BTreeSet<i64> = self.cpus.values().filter_map(|cpu| cpu.package).collect();
         ids.len().max(1)
     }
+
+    /// topology_num_nodes_per_package(): nodes with CPUs by packages, rounded up
+    /// (arch/x86/kernel/cpu/topology.c topology_init_possible_cpus()). The kernel counts what
+    /// firmware describes, absent and offline CPUs included; sysfs shows only what is online.
+    pub fn nodes_per_package(&self) -> usize {
+        self.cpu_nodes().count().div_ceil(self.nr_packages())
+    }
 }

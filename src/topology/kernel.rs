@@ -261,13 +261,19 @@ pub(super) fn prefer(mut model: Machine, kernel: &KernelDomains, facts: &Facts) 
         }
     }
     if let Some(first) = differences.first() {
-        let sources = kernel.sources.join(" and ");
-        model.notes.push(format!(
-            "the kernel's domains ({sources}) differ from what sysfs says, and are used for CPUs {replaced}: {first}"
-        ));
+        model.notes.push(preference(kernel, &replaced, first));
     }
     model.llcs = super::distinct_llcs(&model.cpus);
     model
+}
+
+fn preference(kernel: &KernelDomains, replaced: &CpuSet, first: &str) -> String {
+    let sources = kernel.sources.join(" and ");
+    let used = match replaced.is_empty() {
+        true => "but do not show enough to be used".to_string(),
+        false => format!("and are used for CPUs {replaced}"),
+    };
+    format!("the kernel's domains ({sources}) differ from what sysfs says, {used}: {first}")
 }
 
 /// The kernel's domains of a CPU as ours; none where it does not show every name and span. A kind

@@ -13,6 +13,7 @@ pub mod kernel;
 mod numa;
 mod rows;
 mod sd_flags;
+mod snc;
 pub mod sysfs;
 
 use std::collections::BTreeMap;

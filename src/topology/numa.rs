@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::CpuSet;
 use super::facts::Facts;
+use super::snc::scheduling_distance;
 
 /// sched_domains_numa_distance and sched_domains_numa_masks.
 #[derive(Clone, Debug)]
@@ -20,12 +21,25 @@ pub struct NumaTable {
 impl NumaTable {
     pub fn new(facts: &Facts) -> Self {
         let ids: Vec<usize> = facts.cpu_nodes().map(|(id, _)| id).collect();
-        let pairs = ids.iter().flat_map(|&from| ids.iter().map(move |&to| (from, to)));
-        let distances: BTreeSet<u32> = pairs.map(|(from, to)| facts.distance(from, to)).collect();
-        let distances: Vec<u32> = distances.into_iter().collect();
-        let within =
-            |limit: u32| ids.iter().map(|&from| (from, cpus_within(facts, from, limit))).collect();
-        NumaTable { masks: distances.iter().map(|&limit| within(limit)).collect(), distances }
+        let rows: BTreeMap<usize, Vec<(usize, u32)>> = ids
+            .iter()
+            .map(|&from| (from, row(facts, &ids, from)))
+            .collect();
+        let distances: BTreeSet<u32> = rows
+            .values()
+            .flatten()
+            .map(|&(_, distance)| distance)
+            .collect();
+        let within = |limit: u32| {
+            let masks = rows
+                .iter()
+                .map(|(&from, row)| (from, cpus_within(facts, row, limit)));
+            masks.collect()
+        };
+        NumaTable {
+            masks: distances.iter().map(|&limit| within(limit)).collect(),
+            distances: distances.into_iter().collect(),
+        }
     }
 
     /// The distance at a position.
@@ -48,13 +62,25 @@ impl NumaTable {
 
     /// The online CPUs that a node sees within the distance at a position (sd_numa_mask()).
     pub fn mask(&self, position: usize, node: usize) -> CpuSet {
-        self.masks.get(position).and_then(|masks| masks.get(&node)).cloned().unwrap_or_default()
+        self.masks
+            .get(position)
+            .and_then(|masks| masks.get(&node))
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
-fn cpus_within(facts: &Facts, from: usize, limit: u32) -> CpuSet {
-    facts
-        .cpu_nodes()
-        .filter(|&(to, _)| facts.distance(from, to) <= limit)
-        .fold(CpuSet::new(), |seen, (_, node)| seen.union(&node.cpus))
+/// The distance from a node to each node with CPUs, as the scheduler sees it.
+fn row(facts: &Facts, ids: &[usize], from: usize) -> Vec<(usize, u32)> {
+    ids.iter()
+        .map(|&to| (to, scheduling_distance(facts, from, to)))
+        .collect()
+}
+
+fn cpus_within(facts: &Facts, row: &[(usize, u32)], limit: u32) -> CpuSet {
+    row.iter()
+        .filter(|&&(_, distance)| distance <= limit)
+        .fold(CpuSet::new(), |seen, (to, _)| {
+            seen.union(&facts.nodes[to].cpus)
+        })
 }

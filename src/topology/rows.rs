@@ -63,9 +63,7 @@ pub fn rows(facts: &Facts, numa: &NumaTable) -> Vec<Row> {
     rows
 }
 
-/// arch/x86/kernel/smpboot.c build_sched_topology() drops PKG when topology_num_nodes_per_package(),
-/// nodes with CPUs by packages rounded up, is above one. The kernel counts what firmware
-/// describes, absent CPUs included; sysfs shows only what is online.
+/// arch/x86/kernel/smpboot.c build_sched_topology() leaves PKG out where NUMA levels lie inside it.
 fn has_nodes_in_package(facts: &Facts) -> bool {
-    facts.processor.is_x86() && facts.cpu_nodes().count() > facts.nr_packages()
+    facts.processor.is_x86() && facts.nodes_per_package() > 1
 }

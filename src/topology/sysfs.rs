@@ -268,13 +268,17 @@ fn optional_list(path: &Path) -> Result<Option<CpuSet>, Error> {
     CpuSet::parse_list(&text).map(Some).map_err(|why| wrong(path, &why))
 }
 
-/// The text of a file that need not exist.
+/// The text of a file that need not exist, or whose CPU went away while it was read.
 fn optional(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(unreadable(path, &error)),
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ENODEV)
 }
 
 /// Names in a directory, sorted; none where there is no such directory.

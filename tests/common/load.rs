@@ -1,0 +1,137 @@
+//! Workloads made of threads, which say where they are and how far they have come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// Lets the calling thread run on `cpus` only.
+pub fn pin_to(cpus: impl IntoIterator<Item = usize>) {
+    let mut set = CpuSet::new();
+    cpus.into_iter().for_each(|cpu| set.set(cpu).expect("a CPU number"));
+    sched_setaffinity(Pid::from_raw(0), &set).expect("set the thread's affinity");
+}
+
+pub fn node_of(cpu: usize) -> usize {
+    cpu / 4
+}
+
+/// What a spinner tells: loops done, the CPU it is on.
+#[derive(Default)]
+pub struct Progress {
+    pub loops: AtomicU64,
+    pub cpu: AtomicUsize,
+    is_released: AtomicBool,
+    /// Times without progress of this thread, as (begin, end) in ns since the group's start.
+    gaps: std::sync::Mutex<Vec<(u64, u64)>>,
+}
+
+/// Threads that never sleep, until the group is dropped.
+pub struct Spinners {
+    stop: Arc<AtomicBool>,
+    pub progress: Vec<Arc<Progress>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Spinners {
+    /// One spinner for each entry: it may run on the entry's CPUs only.
+    pub fn on(homes: &[Vec<usize>]) -> Spinners {
+        let stop = Arc::new(AtomicBool::new(false));
+        let origin = Instant::now();
+        let progress: Vec<Arc<Progress>> = homes.iter().map(|_| Arc::default()).collect();
+        let threads = homes
+            .iter()
+            .zip(&progress)
+            .map(|(home, progress)| {
+                let (stop, home, progress) = (stop.clone(), home.clone(), progress.clone());
+                std::thread::spawn(move || spin(&home, &stop, &progress, origin))
+            })
+            .collect();
+        Spinners { stop, progress, threads }
+    }
+
+    /// Lets a spinner run everywhere from now on; nothing moves it but the scheduler.
+    pub fn release(&self, spinner: usize) {
+        self.progress[spinner].is_released.store(true, Ordering::Relaxed);
+    }
+
+    pub fn loops(&self) -> Vec<u64> {
+        self.progress.iter().map(|p| p.loops.load(Ordering::Relaxed)).collect()
+    }
+
+    /// The node on which each spinner was last seen.
+    pub fn nodes(&self) -> Vec<usize> {
+        self.progress.iter().map(|p| node_of(p.cpu.load(Ordering::Relaxed))).collect()
+    }
+
+    pub fn cpus(&self) -> Vec<usize> {
+        self.progress.iter().map(|p| p.cpu.load(Ordering::Relaxed)).collect()
+    }
+
+    /// The longest time (ns) that spinner `of` waited while one of `others` ran.
+    ///
+    /// A time in which none of them came on belongs to the host, which did not run the
+    /// virtual CPU, and does not count.
+    pub fn longest_wait(&self, of: usize, others: &[usize]) -> u64 {
+        let gaps = self.progress[of].gaps.lock().unwrap().clone();
+        let stalls: Vec<Vec<(u64, u64)>> =
+            others.iter().map(|&o| self.progress[o].gaps.lock().unwrap().clone()).collect();
+        gaps.iter().map(|&gap| time_others_ran(gap, &stalls)).max().unwrap_or(0)
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().expect("a spinner ends"));
+    }
+}
+
+/// Shorter pauses are timer ticks and translation of new code under emulation.
+const SHORTEST_GAP_NS: u64 = 1_000_000;
+
+fn spin(home: &[usize], stop: &AtomicBool, progress: &Progress, origin: Instant) {
+    pin_to(home.iter().copied());
+    let mut is_wide = false;
+    let mut last = origin.elapsed().as_nanos() as u64;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..200 {
+            std::hint::black_box(progress.loops.load(Ordering::Relaxed));
+        }
+        progress.loops.fetch_add(1, Ordering::Relaxed);
+        progress.cpu.store(sched_getcpu().expect("getcpu"), Ordering::Relaxed);
+        let now = origin.elapsed().as_nanos() as u64;
+        if now - last > SHORTEST_GAP_NS {
+            progress.gaps.lock().unwrap().push((last, now));
+        }
+        last = now;
+        if !is_wide && progress.is_released.load(Ordering::Relaxed) {
+            pin_to(0..16);
+            is_wide = true;
+        }
+    }
+}
+
+/// How much of `gap` at least one other thread ran: its whole less the common stalls.
+fn time_others_ran(gap: (u64, u64), stalls: &[Vec<(u64, u64)>]) -> u64 {
+    let mut edges: Vec<(u64, i32)> = Vec::new();
+    for (begin, end) in stalls.iter().flatten() {
+        let (begin, end) = ((*begin).max(gap.0), (*end).min(gap.1));
+        if begin < end {
+            edges.extend([(begin, 1), (end, -1)]);
+        }
+    }
+    edges.sort_unstable();
+    let (mut depth, mut stalled, mut since) = (0, 0, gap.0);
+    for (at, step) in edges {
+        if depth == stalls.len() as i32 {
+            stalled += at - since;
+        }
+        depth += step;
+        since = at;
+    }
+    (gap.1 - gap.0) - stalled
+}
