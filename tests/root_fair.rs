@@ -19,27 +19,40 @@ fn three_hogs_on_cpu_3() -> Spinners {
     spinners
 }
 
-/// How many loops each of the first three does in the next `time`.
-fn loops_in(spinners: &Spinners, time: Duration) -> Vec<u64> {
-    let before = spinners.loops();
+/// The CPU time, in ms, that the kernel charges each of the first three in the next `time`.
+fn run_ms_in(spinners: &Spinners, time: Duration) -> Vec<u64> {
+    let before = spinners.run_ns();
     std::thread::sleep(time);
-    spinners.loops().iter().zip(&before).take(3).map(|(now, then)| now - then).collect()
+    let after = spinners.run_ns();
+    after.iter().zip(&before).take(3).map(|(now, then)| (now - then) / 1_000_000).collect()
+}
+
+fn percent_off(run_ms: &[u64]) -> Vec<f64> {
+    let share = run_ms.iter().sum::<u64>() as f64 / run_ms.len() as f64;
+    run_ms.iter().map(|&ms| (ms as f64 - share) / share * 100.0).collect()
 }
 
 #[test]
 #[ignore = "runs in the VM: make test"]
 fn pinned_hogs_and_an_unpinned_task_share_a_cpu_evenly() {
     let _scheduler = Scheduler::start_with("none");
-    let spinners = three_hogs_on_cpu_3();
-    let loops = loops_in(&spinners, Duration::from_secs(20));
-    let share = loops.iter().sum::<u64>() as f64 / 3.0;
+    let mut spinners = three_hogs_on_cpu_3();
+    let run_ms = run_ms_in(&spinners, Duration::from_secs(20));
+    spinners.finish();
     let waits: Vec<u64> = [(0, [1, 2]), (1, [0, 2]), (2, [0, 1])]
         .map(|(of, others)| spinners.longest_wait(of, &others) / 1_000_000)
         .to_vec();
-    println!("loops {loops:?}, longest waits {waits:?} ms");
-    for (index, &done) in loops.iter().enumerate() {
-        let off = (done as f64 - share).abs() / share;
-        assert!(off < 0.10, "spinner {index} is {:.1}% off: {loops:?}", off * 100.0);
-    }
+    println!("ran {run_ms:?} ms, {:.1?} % off, longest waits {waits:?} ms", percent_off(&run_ms));
+    assert!(percent_off(&run_ms).iter().all(|off| off.abs() < 10.0), "{run_ms:?}");
     assert!(waits.iter().all(|&ms| ms <= 200), "{waits:?}");
+}
+
+#[test]
+#[ignore = "runs in the VM: make test"]
+fn hogs_on_the_local_dsq_starve_the_task_behind_them() {
+    let _scheduler = Scheduler::start_faulty("pinned-to-local", "none");
+    let spinners = three_hogs_on_cpu_3();
+    let run_ms = run_ms_in(&spinners, Duration::from_secs(10));
+    println!("ran {run_ms:?} ms");
+    assert!(percent_off(&run_ms)[2] < -90.0, "{run_ms:?}");
 }

@@ -128,9 +128,9 @@ fn without_invitations_sleeping_cpus_are_never_asked() {
 fn newidle_of_node_1_changes_what_its_cpus_do_and_nothing_else() {
     let scheduler = Scheduler::start_with("NUMA.NEWIDLE=off");
     let spinners = overload_node_0();
-    let report = scheduler.set("NUMA@node1.NEWIDLE=on");
-    assert_eq!((report.words_changed, report.cpus.as_str()), (4, "4-7"));
     let counted = scheduler.counted(|| {
+        let report = scheduler.set("NUMA@node1.NEWIDLE=on");
+        assert_eq!((report.words_changed, report.cpus.as_str()), (4, "4-7"));
         assert!(wait_until(LIMIT, || on_node(&spinners, 1) >= 4), "{:?}", spinners.cpus());
         std::thread::sleep(SETTLE);
     });

@@ -30,6 +30,7 @@ fn kill_9_under_load_returns_the_machine_to_the_kernel() {
         }),
         "every spinner goes on under the kernel's own scheduler"
     );
+    drop(load);
     drop(Scheduler::start(&[]));
 }
 

@@ -15,20 +15,10 @@ type Shown = (String, String, Vec<String>);
 fn shown_by_kernel(domains: &Value) -> Vec<Shown> {
     let text = |value: &Value| value.as_str().expect("a text").to_string();
     let domain = |domain: &Value| {
-        let flags = domain["flags"]
-            .as_array()
-            .expect("flags")
-            .iter()
-            .map(text)
-            .collect();
+        let flags = domain["flags"].as_array().expect("flags").iter().map(text).collect();
         (text(&domain["name"]), text(&domain["span"]), flags)
     };
-    domains
-        .as_array()
-        .expect("a list of domains")
-        .iter()
-        .map(domain)
-        .collect()
+    domains.as_array().expect("a list of domains").iter().map(domain).collect()
 }
 
 fn shown_by_model(domains: &[Domain]) -> Vec<Shown> {
@@ -51,11 +41,7 @@ fn differences(captured: &Captured) -> Vec<String> {
 }
 
 fn levels(machine: &Machine, cpu: usize) -> Vec<String> {
-    machine.cpus[&cpu]
-        .domains
-        .iter()
-        .map(|domain| domain.level.to_string())
-        .collect()
+    machine.cpus[&cpu].domains.iter().map(|domain| domain.level.to_string()).collect()
 }
 
 fn set(list: &str) -> CpuSet {
@@ -70,12 +56,7 @@ fn every_cpu_of_every_captured_machine_is_as_the_kernel_had_it() {
         assert_eq!(machine.cpus.len(), kernel.len(), "{}", captured.shape);
         for (id, cpu) in &machine.cpus {
             let expected = shown_by_kernel(&kernel[&id.to_string()]);
-            assert_eq!(
-                shown_by_model(&cpu.domains),
-                expected,
-                "{} CPU {id}",
-                captured.shape
-            );
+            assert_eq!(shown_by_model(&cpu.domains), expected, "{} CPU {id}", captured.shape);
             nr_cpus += 1;
         }
         assert_eq!(differences(&captured), [""; 0], "{}", captured.shape);
@@ -102,11 +83,7 @@ fn a_level_is_named_by_its_distance_whatever_the_depth() {
         ("isolcpus", 8, &[]),
     ];
     for (shape, cpu, expected) in cases {
-        assert_eq!(
-            levels(&model(&Captured::unpack(shape)), cpu),
-            expected,
-            "{shape} CPU {cpu}"
-        );
+        assert_eq!(levels(&model(&Captured::unpack(shape)), cpu), expected, "{shape} CPU {cpu}");
     }
 }
 
@@ -117,39 +94,22 @@ fn caches_nodes_and_ids_are_read() {
         ("holes", &["0-1", "2-3", "4-5"], &[0, 2, 5], 6),
         ("memonly", &["0-3", "4-7"], &[0, 1], 8),
         ("offline", &["0-2", "4-6", "12-15"], &[0, 1, 3], 16),
-        (
-            "isolcpus",
-            &["0-1", "2", "3", "4-7", "8", "9-11", "12-15"],
-            &[0, 1, 2, 3],
-            16,
-        ),
+        ("isolcpus", &["0-1", "2", "3", "4-7", "8", "9-11", "12-15"], &[0, 1, 2, 3], 16),
     ];
     for (shape, llcs, nodes, nr_cpu_ids) in cases {
         let machine = model(&Captured::unpack(shape));
-        assert_eq!(
-            machine.llcs,
-            llcs.iter().map(|list| set(list)).collect::<Vec<_>>(),
-            "{shape}"
-        );
+        assert_eq!(machine.llcs, llcs.iter().map(|list| set(list)).collect::<Vec<_>>(), "{shape}");
         assert_eq!(machine.nodes(), nodes, "{shape}");
         assert_eq!(machine.nr_cpu_ids, nr_cpu_ids, "{shape}");
     }
     assert_eq!(model(&Captured::unpack("isolcpus")).isolated, set("2-3,8"));
-    assert_eq!(
-        model(&Captured::unpack("holes")).numa_distances,
-        [14, 20, 24]
-    );
+    assert_eq!(model(&Captured::unpack("holes")).numa_distances, [14, 20, 24]);
 }
 
 #[test]
 fn asymmetric_distances_are_noted() {
     let notes = model(&Captured::unpack("asymdist")).notes;
-    assert!(
-        notes
-            .iter()
-            .any(|note| note.contains("0-1") && note.contains("1-2")),
-        "{notes:?}"
-    );
+    assert!(notes.iter().any(|note| note.contains("0-1") && note.contains("1-2")), "{notes:?}");
 }
 
 const CPU0: &str = "sys/devices/system/cpu/cpu0";
@@ -164,41 +124,11 @@ fn an_altered_machine_is_found_to_differ() {
             "20 12 22",
             "NUMA1",
         ),
-        (
-            "two2x4",
-            "sys/devices/system/node/node0/distance".into(),
-            "21",
-            "31",
-            "CPUs 0-3",
-        ),
-        (
-            "llc2",
-            format!("{CPU0}/cache/index3/shared_cpu_list"),
-            "0-3",
-            "0-7",
-            "MC",
-        ),
-        (
-            "smt8",
-            format!("{CPU0}/topology/thread_siblings_list"),
-            "0-1",
-            "0",
-            "CPUs 0",
-        ),
-        (
-            "isolcpus",
-            "sys/devices/system/cpu/isolated".into(),
-            "2-3,8",
-            "2-3",
-            "CPUs 8",
-        ),
-        (
-            "epycamd",
-            "proc/cpuinfo".into(),
-            "AuthenticAMD",
-            "GenuineIntel",
-            "SD_WAKE_AFFINE",
-        ),
+        ("two2x4", "sys/devices/system/node/node0/distance".into(), "21", "31", "CPUs 0-3"),
+        ("llc2", format!("{CPU0}/cache/index3/shared_cpu_list"), "0-3", "0-7", "MC"),
+        ("smt8", format!("{CPU0}/topology/thread_siblings_list"), "0-1", "0", "CPUs 0"),
+        ("isolcpus", "sys/devices/system/cpu/isolated".into(), "2-3,8", "2-3", "CPUs 8"),
+        ("epycamd", "proc/cpuinfo".into(), "AuthenticAMD", "GenuineIntel", "SD_WAKE_AFFINE"),
         (
             "offline",
             "sys/devices/system/cpu/online".into(),
@@ -213,15 +143,8 @@ fn an_altered_machine_is_found_to_differ() {
         assert!(text.contains(from), "{shape} {file} holds {text}");
         captured.write(&file, &text.replace(from, to));
         let found = differences(&captured);
-        assert!(
-            found.iter().any(|line| line.contains(said)),
-            "{shape} {file}: {found:#?}"
-        );
-        assert_eq!(
-            command::run(&compare_args(&captured)).expect("a comparison"),
-            1,
-            "{shape}"
-        );
+        assert!(found.iter().any(|line| line.contains(said)), "{shape} {file}: {found:#?}");
+        assert_eq!(command::run(&compare_args(&captured)).expect("a comparison"), 1, "{shape}");
     }
 }
 
@@ -237,18 +160,11 @@ fn the_kernels_domains_win_over_an_altered_sysfs() {
         }
         let machine = Machine::from_root(&captured.root()).expect("a readable machine");
         let spans = |machine: &Machine| -> Vec<Vec<Shown>> {
-            machine
-                .cpus
-                .values()
-                .map(|cpu| shown_by_model(&cpu.domains))
-                .collect()
+            machine.cpus.values().map(|cpu| shown_by_model(&cpu.domains)).collect()
         };
         assert_eq!(spans(&machine), spans(&truth));
         assert!(
-            machine
-                .notes
-                .iter()
-                .any(|note| note.contains("proc/schedstat")),
+            machine.notes.iter().any(|note| note.contains("proc/schedstat")),
             "{:?}",
             machine.notes
         );
@@ -260,10 +176,7 @@ fn without_the_kernels_domains_the_model_stands_and_a_comparison_is_refused() {
     let captured = Captured::unpack("epyc");
     captured.remove("proc/schedstat");
     captured.remove("raw/sched-domains.txt");
-    assert_eq!(
-        Machine::from_root(&captured.root()).expect("a machine"),
-        model(&captured)
-    );
+    assert_eq!(Machine::from_root(&captured.root()).expect("a machine"), model(&captured));
     let refused = command::run(&compare_args(&captured)).expect_err("nothing to compare with");
     assert_eq!(scx_retune::error::exit_code_of(&refused), 3);
     assert!(refused.to_string().contains("proc/schedstat"), "{refused}");
@@ -273,15 +186,9 @@ fn without_the_kernels_domains_the_model_stands_and_a_comparison_is_refused() {
 fn an_altered_kernel_flag_is_found() {
     let captured = Captured::unpack("flat4");
     let text = captured.read("raw/sched-domains.txt");
-    captured.write(
-        "raw/sched-domains.txt",
-        &text.replace(" SD_PREFER_SIBLING", ""),
-    );
+    captured.write("raw/sched-domains.txt", &text.replace(" SD_PREFER_SIBLING", ""));
     let found = differences(&captured);
-    assert!(
-        found.len() == 1 && found[0].starts_with("CPUs 0-3: MC has"),
-        "{found:?}"
-    );
+    assert!(found.len() == 1 && found[0].starts_with("CPUs 0-3: MC has"), "{found:?}");
 }
 
 #[test]
@@ -300,11 +207,8 @@ fn json_has_the_contracts_shape() {
 fn explain_refuses_a_cpu_that_is_not_online() {
     let captured = Captured::unpack("offline");
     let explain = |a, b| {
-        let args = TopoArgs {
-            explain: Some(vec![a, b]),
-            compare: false,
-            ..compare_args(&captured)
-        };
+        let args =
+            TopoArgs { explain: Some(vec![a, b]), compare: false, ..compare_args(&captured) };
         command::run(&args)
     };
     assert_eq!(explain(0, 12).expect("both are online"), 0);
@@ -314,10 +218,5 @@ fn explain_refuses_a_cpu_that_is_not_online() {
 }
 
 fn compare_args(captured: &Captured) -> TopoArgs {
-    TopoArgs {
-        root: captured.root(),
-        json: false,
-        compare: true,
-        explain: None,
-    }
+    TopoArgs { root: captured.root(), json: false, compare: true, explain: None }
 }

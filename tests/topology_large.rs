@@ -12,21 +12,10 @@ use synthetic::{Synthetic, SyntheticCpu, model, put, stack, tree};
 /// Nodes in a line: `step` more for each hop, after `first` for the nearest.
 fn line(nr_nodes: usize, first: u32, step: u32) -> Vec<(usize, Vec<u32>)> {
     let distance = |hops: usize| {
-        if hops == 0 {
-            10
-        } else {
-            first + step * (hops as u32 - 1)
-        }
+        if hops == 0 { 10 } else { first + step * (hops as u32 - 1) }
     };
     (0..nr_nodes)
-        .map(|from| {
-            (
-                from,
-                (0..nr_nodes)
-                    .map(|to| distance(from.abs_diff(to)))
-                    .collect(),
-            )
-        })
+        .map(|from| (from, (0..nr_nodes).map(|to| distance(from.abs_diff(to))).collect()))
         .collect()
 }
 
@@ -41,9 +30,7 @@ fn cache_of(cpu: usize) -> usize {
 }
 
 fn online_where(accept: impl Fn(usize) -> bool) -> CpuSet {
-    (0..2 * NR_CORES)
-        .filter(|cpu| !OFFLINE.contains(cpu) && accept(*cpu))
-        .collect()
+    (0..2 * NR_CORES).filter(|cpu| !OFFLINE.contains(cpu) && accept(*cpu)).collect()
 }
 
 /// Nearer than this many nodes in a row (aligned) means this distance.
@@ -51,11 +38,7 @@ const DISTANCES: [(usize, u32); 4] = [(1, 10), (2, 16), (4, 22), (8, 32)];
 
 fn thousand() -> Synthetic {
     let distance = |from: usize, to: usize| {
-        DISTANCES
-            .iter()
-            .find(|(run, _)| from / run == to / run)
-            .unwrap()
-            .1
+        DISTANCES.iter().find(|(run, _)| from / run == to / run).unwrap().1
     };
     let row = |from: usize| (0..NODES.len()).map(|to| distance(from, to)).collect();
     let cpu = |id: usize| SyntheticCpu {
@@ -68,11 +51,7 @@ fn thousand() -> Synthetic {
     };
     Synthetic {
         cpus: online_where(|_| true).iter().map(cpu).collect(),
-        nodes: NODES
-            .iter()
-            .enumerate()
-            .map(|(position, &id)| (id, row(position)))
-            .collect(),
+        nodes: NODES.iter().enumerate().map(|(position, &id)| (id, row(position))).collect(),
         nr_cpu_ids: 2 * NR_CORES,
         isolated: String::new(),
         processor: ("GenuineIntel", 6, 85),
@@ -91,10 +70,7 @@ fn thousand_stack(cpu: usize) -> Vec<String> {
         ("NUMA3", caches(16)),
     ];
     let smt = (threads.len() > 1).then_some(("SMT", threads));
-    smt.into_iter()
-        .chain(levels)
-        .map(|(level, span)| format!("{level} {span}"))
-        .collect()
+    smt.into_iter().chain(levels).map(|(level, span)| format!("{level} {span}")).collect()
 }
 
 #[test]
@@ -135,32 +111,15 @@ fn distances_beyond_the_sixth_share_the_last_level() {
     let machine = model(dir.path());
     assert_eq!(
         stack(&machine, 0),
-        [
-            "MC 0-1",
-            "NUMA1 0-3",
-            "NUMA2 0-5",
-            "NUMA3 0-7",
-            "NUMA4 0-9",
-            "NUMA5 0-11",
-            "NUMA6 0-17"
-        ]
+        ["MC 0-1", "NUMA1 0-3", "NUMA2 0-5", "NUMA3 0-7", "NUMA4 0-9", "NUMA5 0-11", "NUMA6 0-17"]
     );
     assert_eq!(
         stack(&machine, 8),
-        [
-            "MC 8-9",
-            "NUMA1 6-11",
-            "NUMA2 4-13",
-            "NUMA3 2-15",
-            "NUMA4 0-17"
-        ]
+        ["MC 8-9", "NUMA1 6-11", "NUMA2 4-13", "NUMA3 2-15", "NUMA4 0-17"]
     );
     assert_eq!(machine.numa_distances, [12, 14, 16, 18, 20, 22, 24, 26]);
     assert!(
-        machine
-            .notes
-            .iter()
-            .any(|note| note.contains("24, 26") && note.contains("NUMA6")),
+        machine.notes.iter().any(|note| note.contains("24, 26") && note.contains("NUMA6")),
         "{:?}",
         machine.notes
     );
@@ -182,11 +141,7 @@ fn the_comparison_folds_the_kernels_far_domains_too() {
     }
     put(&dir.path().join("proc/schedstat"), schedstat.trim_end());
     let kernel = kernel::read(dir.path()).expect("the kernel's domains");
-    assert_eq!(
-        kernel.cpus[&0].len(),
-        9,
-        "the kernel has all eight distances"
-    );
+    assert_eq!(kernel.cpus[&0].len(), 9, "the kernel has all eight distances");
     assert_eq!(kernel::compare(&model(dir.path()), &kernel), [""; 0]);
 }
 

@@ -11,11 +11,7 @@ use scx_retune::topology::{Machine, kernel};
 use synthetic::{Synthetic, model, put, stack, tree};
 
 fn names(machine: &Machine, cpu: usize) -> Vec<&str> {
-    machine.cpus[&cpu]
-        .domains
-        .iter()
-        .map(|domain| domain.name.as_str())
-        .collect()
+    machine.cpus[&cpu].domains.iter().map(|domain| domain.name.as_str()).collect()
 }
 
 #[test]
@@ -33,11 +29,7 @@ fn processors_differ_in_what_they_make_of_the_same_tables() {
             ..Synthetic::nodes_of(2, far.clone())
         });
         let top = model(dir.path()).cpus[&0].domains[1].clone();
-        assert_eq!(
-            top.flags.contains(&"SD_WAKE_AFFINE"),
-            keeps,
-            "{vendor} {family:#x}"
-        );
+        assert_eq!(top.flags.contains(&"SD_WAKE_AFFINE"), keeps, "{vendor} {family:#x}");
     }
 }
 
@@ -52,34 +44,22 @@ fn three_nodes_in_a_package_of_granite_rapids_are_averaged() {
         [23, 26, 23, 15, 10, 15],
         [26, 23, 21, 17, 15, 10],
     ];
-    let nodes = table
-        .iter()
-        .enumerate()
-        .map(|(id, row)| (id, row.to_vec()))
-        .collect();
+    let nodes = table.iter().enumerate().map(|(id, row)| (id, row.to_vec())).collect();
     let mut machine = Synthetic::nodes_of(2, nodes);
     for cpu in &mut machine.cpus {
         cpu.package = cpu.node / 3;
         cpu.package_cpus = (cpu.package * 6..cpu.package * 6 + 6).collect();
     }
-    for (model_number, distances) in [
-        (0xad, vec![15, 17, 24]),
-        (0xcf, vec![15, 17, 21, 23, 26, 28]),
-    ] {
+    for (model_number, distances) in
+        [(0xad, vec![15, 17, 24]), (0xcf, vec![15, 17, 21, 23, 26, 28])]
+    {
         machine.processor.2 = model_number;
         let dir = tree(&machine);
-        assert_eq!(
-            model(dir.path()).numa_distances,
-            distances,
-            "model {model_number:#x}"
-        );
+        assert_eq!(model(dir.path()).numa_distances, distances, "model {model_number:#x}");
     }
     machine.processor.2 = 0xad;
     let model = model(tree(&machine).path());
-    assert_eq!(
-        stack(&model, 0),
-        ["MC 0-1", "NUMA1 0-3", "NUMA2 0-5", "NUMA3 0-11"]
-    );
+    assert_eq!(stack(&model, 0), ["MC 0-1", "NUMA1 0-3", "NUMA2 0-5", "NUMA3 0-11"]);
     assert_eq!(stack(&model, 2), ["MC 2-3", "NUMA1 0-5", "NUMA3 0-11"]);
 }
 
@@ -99,17 +79,11 @@ fn node_stands_in_pkgs_place_where_a_package_has_several_nodes() {
 #[test]
 fn isolated_cpus_leave_the_spans_but_not_the_nodes() {
     let two = vec![(3, vec![10, 20]), (7, vec![20, 10])];
-    let cases: [(&str, usize, &[&str]); 4] = [
-        ("1", 0, &["NUMA1 0,2-3"]),
-        ("2-3", 0, &["MC 0-1"]),
-        ("0,2-3", 1, &[]),
-        ("0-3", 1, &[]),
-    ];
+    let cases: [(&str, usize, &[&str]); 4] =
+        [("1", 0, &["NUMA1 0,2-3"]), ("2-3", 0, &["MC 0-1"]), ("0,2-3", 1, &[]), ("0-3", 1, &[])];
     for (isolated, cpu, expected) in cases {
-        let machine = Synthetic {
-            isolated: isolated.into(),
-            ..Synthetic::nodes_of(2, two.clone())
-        };
+        let machine =
+            Synthetic { isolated: isolated.into(), ..Synthetic::nodes_of(2, two.clone()) };
         let model = model(tree(&machine).path());
         assert_eq!(stack(&model, cpu), expected, "isolated {isolated}");
         assert_eq!(model.nodes(), [3, 7], "isolated {isolated}");
@@ -120,11 +94,7 @@ fn isolated_cpus_leave_the_spans_but_not_the_nodes() {
 fn unequal_capacities_are_marked_as_the_kernel_marks_them() {
     let dir = tree(&Synthetic::nodes_of(4, vec![(0, vec![10])]));
     for cpu in [2, 3] {
-        put(
-            &dir.path()
-                .join(format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity")),
-            512,
-        );
+        put(&dir.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity")), 512);
     }
     let flags = model(dir.path()).cpus[&0].domains[0].flags.clone();
     assert!(flags.contains(&"SD_ASYM_CPUCAPACITY_FULL"), "{flags:?}");
@@ -133,48 +103,31 @@ fn unequal_capacities_are_marked_as_the_kernel_marks_them() {
 #[test]
 fn a_tree_may_lack_nodes_caches_or_topology() {
     let machine = Synthetic::nodes_of(4, vec![(0, vec![10])]);
-    let of_every_cpu = |what: &str| {
-        (0..4)
-            .map(|cpu| format!("sys/devices/system/cpu/cpu{cpu}/{what}"))
-            .collect()
-    };
+    let of_every_cpu =
+        |what: &str| (0..4).map(|cpu| format!("sys/devices/system/cpu/cpu{cpu}/{what}")).collect();
     let cases: [(Vec<String>, &[&str]); 5] = [
         (vec!["sys/devices/system/node".into()], &["MC 0-3"]),
         (vec!["proc".into()], &["MC 0-3"]),
         (of_every_cpu("cache"), &["PKG 0-3"]),
         (of_every_cpu("topology"), &["PKG 0-3"]),
-        (
-            vec!["sys/devices/system/cpu/cpu0/topology".into()],
-            &["MC 0-3"],
-        ),
+        (vec!["sys/devices/system/cpu/cpu0/topology".into()], &["MC 0-3"]),
     ];
     for (missing, expected) in cases {
         let dir = tree(&machine);
         missing.iter().for_each(|path| {
             fs::remove_dir_all(dir.path().join(path)).expect("a directory to remove")
         });
-        assert_eq!(
-            stack(&model(dir.path()), 0),
-            expected,
-            "without {missing:?}"
-        );
+        assert_eq!(stack(&model(dir.path()), 0), expected, "without {missing:?}");
     }
 }
 
 #[test]
 fn a_cpu_that_no_node_lists_is_found_by_its_link() {
-    let dir = tree(&Synthetic::nodes_of(
-        2,
-        vec![(0, vec![10, 20]), (1, vec![20, 10])],
-    ));
+    let dir = tree(&Synthetic::nodes_of(2, vec![(0, vec![10, 20]), (1, vec![20, 10])]));
     let system = dir.path().join("sys/devices/system");
     fs::remove_file(system.join("node/node1/cpulist")).unwrap();
     for cpu in [2, 3] {
-        symlink(
-            "../../node/node1",
-            system.join(format!("cpu/cpu{cpu}/node1")),
-        )
-        .unwrap();
+        symlink("../../node/node1", system.join(format!("cpu/cpu{cpu}/node1"))).unwrap();
     }
     assert_eq!(stack(&model(dir.path()), 3), ["MC 2-3", "NUMA1 0-3"]);
 }
@@ -186,18 +139,11 @@ fn a_broken_tree_is_refused_with_its_file_and_reason() {
         ("cpu/online", "0-x", "0-x"),
         ("cpu/cpu0/topology/thread_siblings_list", "1-0", "1-0"),
         ("cpu/cpu0/topology/physical_package_id", "first", "first"),
-        (
-            "node/node1/distance",
-            "20",
-            "1 distances for 2 online nodes",
-        ),
+        ("node/node1/distance", "20", "1 distances for 2 online nodes"),
         ("node/node1/distance", "20 ten", "ten"),
     ];
     for (file, text, why) in cases {
-        let dir = tree(&Synthetic::nodes_of(
-            2,
-            vec![(0, vec![10, 20]), (1, vec![20, 10])],
-        ));
+        let dir = tree(&Synthetic::nodes_of(2, vec![(0, vec![10, 20]), (1, vec![20, 10])]));
         put(&dir.path().join("sys/devices/system").join(file), text);
         let error = Machine::from_root(dir.path()).expect_err(file);
         let message = error.to_string();
@@ -208,10 +154,7 @@ fn a_broken_tree_is_refused_with_its_file_and_reason() {
 
 #[test]
 fn older_schedstat_and_debugfs_alone_can_be_compared() {
-    let dir = tree(&Synthetic::nodes_of(
-        2,
-        vec![(0, vec![10, 20]), (1, vec![20, 10])],
-    ));
+    let dir = tree(&Synthetic::nodes_of(2, vec![(0, vec![10, 20]), (1, vec![20, 10])]));
     let stat = |domain1: &str| format!("version 16\ncpu0 0\ndomain0 3 0\ndomain1 {domain1} 0");
     let found = || {
         kernel::compare(
@@ -220,10 +163,7 @@ fn older_schedstat_and_debugfs_alone_can_be_compared() {
         )
     };
     put(&dir.path().join("proc/schedstat"), stat("f"));
-    assert_eq!(
-        found(),
-        ["CPUs 1-3: online in sysfs, but the kernel shows no such CPU"]
-    );
+    assert_eq!(found(), ["CPUs 1-3: online in sysfs, but the kernel shows no such CPU"]);
     put(&dir.path().join("proc/schedstat"), stat("7"));
     assert!(
         found().contains(&"CPUs 0: NUMA1 spans 0-3 in the model, 0-2 in the kernel".to_string())
@@ -232,13 +172,7 @@ fn older_schedstat_and_debugfs_alone_can_be_compared() {
     let debugfs = dir.path().join("sys/kernel/debug/sched/domains");
     for cpu in 0..4 {
         put(&debugfs.join(format!("cpu{cpu}/domain0/name")), "MC");
-        put(
-            &debugfs.join(format!("cpu{cpu}/domain1/name")),
-            if cpu < 3 { "NUMA" } else { "PKG" },
-        );
+        put(&debugfs.join(format!("cpu{cpu}/domain1/name")), if cpu < 3 { "NUMA" } else { "PKG" });
     }
-    assert_eq!(
-        found(),
-        ["CPUs 3: NUMA1 is named NUMA in the model, PKG by the kernel"]
-    );
+    assert_eq!(found(), ["CPUs 3: NUMA1 is named NUMA in the model, PKG by the kernel"]);
 }

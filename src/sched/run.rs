@@ -11,6 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use scx_utils::UserExitInfo;
 
 use super::attach::{Attached, Fault, Opened, Storage};
+use super::libbpf;
 use super::plan::Plan;
 use super::probe;
 use crate::cli::SocketArgs;
@@ -97,15 +98,23 @@ impl Session<'_> {
     fn run(&mut self, server: &mut Server, stop: &AtomicBool) -> Result<Outcome> {
         let plan = Plan::new(self.machine)?;
         let mut storage = Storage::uninit();
-        let mut attached = Opened::open(&mut storage)?
-            .configure(&plan, self.fault, &words_of(self.matrix), self.matrix.generation())?
-            .load()?
-            .attach()?;
+        libbpf::keep_messages();
+        let mut attached = self
+            .attach(&plan, &mut storage)
+            .inspect_err(|_| eprint!("{}", libbpf::take_messages()))?;
+        libbpf::take_messages();
         eprintln!("scx_retune: attached, {}", summary(self.machine, &plan));
         while !stop.load(Ordering::Relaxed) && !attached.has_exited() {
             server.serve(LOOK_INTERVAL, |request| self.answer(request, &mut attached))?;
         }
         self.outcome(&attached.detach(), stop)
+    }
+
+    fn attach<'s>(&self, plan: &Plan, storage: &'s mut Storage) -> Result<Attached<'s>> {
+        Opened::open(storage)?
+            .configure(plan, self.fault, &words_of(self.matrix), self.matrix.generation())?
+            .load()?
+            .attach()
     }
 
     fn answer(&mut self, request: Request, attached: &mut Attached) -> Response {

@@ -140,11 +140,7 @@ fn json_domain(domain: &Domain) -> JsonDomain<'_> {
 
 /// Our name of the level; NODE where that is what the kernel has in PKG's place.
 fn level_name(domain: &Domain) -> String {
-    if domain.name == "NODE" {
-        domain.name.clone()
-    } else {
-        domain.level.to_string()
-    }
+    if domain.name == "NODE" { domain.name.clone() } else { domain.level.to_string() }
 }
 
 /// The levels of each set of CPUs that see alike, then the last-level caches and the notes.
@@ -169,10 +165,7 @@ fn table(machine: &Machine, source: &str) -> String {
 fn alike(machine: &Machine) -> Vec<(CpuSet, &Cpu)> {
     let mut sets: Vec<(CpuSet, &Cpu)> = vec![];
     for cpu in machine.cpus.values() {
-        match sets
-            .iter_mut()
-            .find(|(_, first)| is_alike(machine, first, cpu))
-        {
+        match sets.iter_mut().find(|(_, first)| is_alike(machine, first, cpu)) {
             Some((cpus, _)) => cpus.insert(cpu.id),
             None => sets.push((CpuSet::from_iter([cpu.id]), cpu)),
         }
@@ -188,20 +181,14 @@ fn is_alike(machine: &Machine, a: &Cpu, b: &Cpu) -> bool {
     a.node == b.node
         && a.domains.len() == b.domains.len()
         && machine.isolated.contains(a.id) == machine.isolated.contains(b.id)
-        && a.domains
-            .iter()
-            .zip(&b.domains)
-            .all(|(a, b)| same_domain(a, b))
+        && a.domains.iter().zip(&b.domains).all(|(a, b)| same_domain(a, b))
 }
 
 fn add_rows(table: &mut Table, machine: &Machine, cpus: &CpuSet, first: &Cpu) {
     let mut lead = [cpus.to_string(), first.node.to_string()];
     if first.domains.is_empty() {
-        let why = if machine.isolated.contains(first.id) {
-            "isolated: no domain"
-        } else {
-            "no domain"
-        };
+        let why =
+            if machine.isolated.contains(first.id) { "isolated: no domain" } else { "no domain" };
         table.add_row([&lead[0], &lead[1], "-", "-", "-", "-", why]);
     }
     let mut below = CpuSet::from_iter([first.id]);
@@ -221,27 +208,17 @@ fn add_rows(table: &mut Table, machine: &Machine, cpus: &CpuSet, first: &Cpu) {
 }
 
 fn short_flags(domain: &Domain) -> String {
-    let short: Vec<&str> = domain
-        .flags
-        .iter()
-        .map(|name| name.strip_prefix("SD_").unwrap_or(name))
-        .collect();
+    let short: Vec<&str> =
+        domain.flags.iter().map(|name| name.strip_prefix("SD_").unwrap_or(name)).collect();
     short.join(" ")
 }
 
 fn llcs(machine: &Machine) -> String {
-    let lines = machine
-        .llcs
-        .iter()
-        .enumerate()
-        .map(|(index, span)| format!("llc{index}: CPUs {span}\n"));
+    let lines =
+        machine.llcs.iter().enumerate().map(|(index, span)| format!("llc{index}: CPUs {span}\n"));
     lines.collect()
 }
 
 fn trimmed(table: &Table) -> String {
-    table
-        .lines()
-        .map(|line| line.trim_end().to_string())
-        .collect::<Vec<_>>()
-        .join("\n")
+    table.lines().map(|line| line.trim_end().to_string()).collect::<Vec<_>>().join("\n")
 }

@@ -21,16 +21,7 @@ pub fn machine(facts: &Facts) -> Machine {
     let cpus: BTreeMap<usize, Cpu> = facts
         .cpus
         .iter()
-        .map(|(&id, cpu)| {
-            (
-                id,
-                Cpu {
-                    id,
-                    node: cpu.node,
-                    domains: model.domains(id),
-                },
-            )
-        })
+        .map(|(&id, cpu)| (id, Cpu { id, node: cpu.node, domains: model.domains(id) }))
         .collect();
     Machine {
         llcs: super::distinct_llcs(&cpus),
@@ -110,12 +101,7 @@ impl<'a> Model<'a> {
             span = span.union(&child.span);
             has_groups = span != child.span;
         }
-        Sd {
-            row,
-            span,
-            flags: self.flags(row) | asymmetry,
-            has_groups,
-        }
+        Sd { row, span, flags: self.flags(row) | asymmetry, has_groups }
     }
 
     /// tl->mask(): which CPUs the row shows this CPU, isolated ones included.
@@ -148,11 +134,7 @@ impl<'a> Model<'a> {
 
     /// cpu_coregroup_mask(): what MC spans.
     fn core_group(&self, cpu: usize) -> CpuSet {
-        if self.facts.processor.is_x86() {
-            self.llc_in_node(cpu)
-        } else {
-            self.smallest_group(cpu)
-        }
+        if self.facts.processor.is_x86() { self.llc_in_node(cpu) } else { self.smallest_group(cpu) }
     }
 
     /// arch/x86/kernel/smpboot.c match_llc(): the cache's CPUs, cut at the node; alone on a machine
@@ -169,21 +151,10 @@ impl<'a> Model<'a> {
     fn smallest_group(&self, cpu: usize) -> CpuSet {
         let facts = &self.facts.cpus[&cpu];
         let candidates = [Some(&facts.package_cpus), facts.cache.as_ref()];
-        let smallest = candidates
-            .into_iter()
-            .flatten()
-            .fold(self.node_cpus(cpu), |least, next| {
-                if next.is_subset(&least) {
-                    next.clone()
-                } else {
-                    least
-                }
-            });
-        if smallest.is_subset(&facts.cluster) {
-            facts.cluster.clone()
-        } else {
-            smallest
-        }
+        let smallest = candidates.into_iter().flatten().fold(self.node_cpus(cpu), |least, next| {
+            if next.is_subset(&least) { next.clone() } else { least }
+        });
+        if smallest.is_subset(&facts.cluster) { facts.cluster.clone() } else { smallest }
     }
 
     /// sd_init(): the flags that a row's domain starts with.
@@ -203,10 +174,7 @@ impl<'a> Model<'a> {
     /// The flags of a level where nothing degenerates and capacities are equal.
     pub(super) fn usual_flags(&self, level: Level) -> SdFlags {
         let fits = |row: &&Row| row.level() == level;
-        self.rows
-            .iter()
-            .find(fits)
-            .map_or(SdFlags::NONE, |&row| self.flags(row))
+        self.rows.iter().find(fits).map_or(SdFlags::NONE, |&row| self.flags(row))
     }
 
     /// asym_cpu_capacity_classify(): whether CPUs of different capacity meet in the span.
@@ -214,11 +182,7 @@ impl<'a> Model<'a> {
         if self.capacities.len() < 2 {
             return SdFlags::NONE;
         }
-        let inside = self
-            .capacities
-            .iter()
-            .filter(|equal| equal.intersects(span))
-            .count();
+        let inside = self.capacities.iter().filter(|equal| equal.intersects(span)).count();
         let missed = self
             .capacities
             .iter()
@@ -232,9 +196,8 @@ impl<'a> Model<'a> {
 }
 
 /// What sd_init() takes away beyond node_reclaim_distance.
-const BASE_UP_TO_RECLAIM: SdFlags = SdFlags::BALANCE_EXEC
-    .or(SdFlags::BALANCE_FORK)
-    .or(SdFlags::WAKE_AFFINE);
+const BASE_UP_TO_RECLAIM: SdFlags =
+    SdFlags::BALANCE_EXEC.or(SdFlags::BALANCE_FORK).or(SdFlags::WAKE_AFFINE);
 
 /// Whether any package shows two CPUs: otherwise the kernel took packages for single-core.
 fn has_multicore(facts: &Facts) -> bool {
@@ -280,11 +243,8 @@ fn is_parent_degenerate(child: &Sd, parent: &Sd) -> bool {
     if is_degenerate(parent) {
         return true;
     }
-    let needed = if parent.has_groups {
-        parent.flags
-    } else {
-        parent.flags.without(SdFlags::NEEDS_GROUPS)
-    };
+    let needed =
+        if parent.has_groups { parent.flags } else { parent.flags.without(SdFlags::NEEDS_GROUPS) };
     child.span == parent.span && needed.without(child.flags).is_empty()
 }
 
@@ -308,10 +268,7 @@ fn fold(stack: Vec<Sd>) -> Vec<Domain> {
 fn notes(facts: &Facts, numa: &NumaTable) -> Vec<String> {
     let mut notes = vec![];
     let distances = numa.remote_distances();
-    if let Some(farther) = distances
-        .get(NR_NUMA_LEVELS..)
-        .filter(|farther| !farther.is_empty())
-    {
+    if let Some(farther) = distances.get(NR_NUMA_LEVELS..).filter(|farther| !farther.is_empty()) {
         let listed: Vec<String> = farther.iter().map(u32::to_string).collect();
         notes.push(format!(
             "{} NUMA distances: those farther than {} ({}) share level NUMA{NR_NUMA_LEVELS}",

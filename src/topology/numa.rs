@@ -21,19 +21,12 @@ pub struct NumaTable {
 impl NumaTable {
     pub fn new(facts: &Facts) -> Self {
         let ids: Vec<usize> = facts.cpu_nodes().map(|(id, _)| id).collect();
-        let rows: BTreeMap<usize, Vec<(usize, u32)>> = ids
-            .iter()
-            .map(|&from| (from, row(facts, &ids, from)))
-            .collect();
-        let distances: BTreeSet<u32> = rows
-            .values()
-            .flatten()
-            .map(|&(_, distance)| distance)
-            .collect();
+        let rows: BTreeMap<usize, Vec<(usize, u32)>> =
+            ids.iter().map(|&from| (from, row(facts, &ids, from))).collect();
+        let distances: BTreeSet<u32> =
+            rows.values().flatten().map(|&(_, distance)| distance).collect();
         let within = |limit: u32| {
-            let masks = rows
-                .iter()
-                .map(|(&from, row)| (from, cpus_within(facts, row, limit)));
+            let masks = rows.iter().map(|(&from, row)| (from, cpus_within(facts, row, limit)));
             masks.collect()
         };
         NumaTable {
@@ -62,25 +55,17 @@ impl NumaTable {
 
     /// The online CPUs that a node sees within the distance at a position (sd_numa_mask()).
     pub fn mask(&self, position: usize, node: usize) -> CpuSet {
-        self.masks
-            .get(position)
-            .and_then(|masks| masks.get(&node))
-            .cloned()
-            .unwrap_or_default()
+        self.masks.get(position).and_then(|masks| masks.get(&node)).cloned().unwrap_or_default()
     }
 }
 
 /// The distance from a node to each node with CPUs, as the scheduler sees it.
 fn row(facts: &Facts, ids: &[usize], from: usize) -> Vec<(usize, u32)> {
-    ids.iter()
-        .map(|&to| (to, scheduling_distance(facts, from, to)))
-        .collect()
+    ids.iter().map(|&to| (to, scheduling_distance(facts, from, to))).collect()
 }
 
 fn cpus_within(facts: &Facts, row: &[(usize, u32)], limit: u32) -> CpuSet {
     row.iter()
         .filter(|&&(_, distance)| distance <= limit)
-        .fold(CpuSet::new(), |seen, (to, _)| {
-            seen.union(&facts.nodes[to].cpus)
-        })
+        .fold(CpuSet::new(), |seen, (to, _)| seen.union(&facts.nodes[to].cpus))
 }

@@ -38,13 +38,9 @@ fn is_affected(facts: &Facts) -> bool {
 /// two neighbours in that order are the same package. Otherwise nothing is averaged.
 fn is_as_expected(facts: &Facts, per_package: usize) -> bool {
     let firsts = (0..facts.nr_packages()).map(|package| package * per_package);
-    let packages: Vec<Option<i64>> = firsts
-        .clone()
-        .map(|first| package_of(facts, first, per_package))
-        .collect();
-    firsts
-        .into_iter()
-        .all(|first| is_symmetric(facts, first, per_package))
+    let packages: Vec<Option<i64>> =
+        firsts.clone().map(|first| package_of(facts, first, per_package)).collect();
+    firsts.into_iter().all(|first| is_symmetric(facts, first, per_package))
         && packages.iter().all(Option::is_some)
         && packages.windows(2).all(|pair| pair[0] != pair[1])
 }
@@ -52,11 +48,7 @@ fn is_as_expected(facts: &Facts, per_package: usize) -> bool {
 /// slit_cluster_symmetric().
 fn is_symmetric(facts: &Facts, first: usize, per_package: usize) -> bool {
     let nodes = first..first + per_package;
-    nodes.clone().all(|a| {
-        nodes
-            .clone()
-            .all(|b| facts.distance(a, b) == facts.distance(b, a))
-    })
+    nodes.clone().all(|a| nodes.clone().all(|b| facts.distance(a, b) == facts.distance(b, a)))
 }
 
 /// slit_cluster_package(): the one package of all CPUs of these nodes.
@@ -67,9 +59,7 @@ fn package_of(facts: &Facts, first: usize, per_package: usize) -> Option<i64> {
         .filter(|cpu| (first..first + per_package).contains(&cpu.node))
         .map(|cpu| cpu.package);
     let package = packages.next()??;
-    packages
-        .all(|other| other == Some(package))
-        .then_some(package)
+    packages.all(|other| other == Some(package)).then_some(package)
 }
 
 /// slit_cluster_distance(): over both directions, so that the result is symmetric.
@@ -79,8 +69,6 @@ fn mean(facts: &Facts, per_package: usize, from: usize, to: usize) -> u32 {
         first..first + per_package
     };
     let pairs = nodes_beside(from).flat_map(|a| nodes_beside(to).map(move |b| (a, b)));
-    let sum: u32 = pairs
-        .map(|(a, b)| facts.distance(a, b) + facts.distance(b, a))
-        .sum();
+    let sum: u32 = pairs.map(|(a, b)| facts.distance(a, b) + facts.distance(b, a)).sum();
     sum / (2 * per_package * per_package) as u32
 }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// Lets the calling thread run on `cpus` only.
@@ -24,6 +25,8 @@ pub fn node_of(cpu: usize) -> usize {
 pub struct Progress {
     pub loops: AtomicU64,
     pub cpu: AtomicUsize,
+    /// CPU time that the kernel has charged, ns.
+    pub run_ns: AtomicU64,
     is_released: AtomicBool,
     /// Times without progress of this thread, as (begin, end) in ns since the group's start.
     gaps: std::sync::Mutex<Vec<(u64, u64)>>,
@@ -71,7 +74,17 @@ impl Spinners {
         self.progress.iter().map(|p| p.cpu.load(Ordering::Relaxed)).collect()
     }
 
-    /// The longest time (ns) that spinner `of` waited while one of `others` ran.
+    pub fn run_ns(&self) -> Vec<u64> {
+        self.progress.iter().map(|p| p.run_ns.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Ends the spinners; what they have noted can still be asked.
+    pub fn finish(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().expect("a spinner ends"));
+    }
+
+    /// After `finish`, the longest time (ns) that spinner `of` waited while one of `others` ran.
     ///
     /// A time in which none of them came on belongs to the host, which did not run the
     /// virtual CPU, and does not count.
@@ -85,8 +98,7 @@ impl Spinners {
 
 impl Drop for Spinners {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| thread.join().expect("a spinner ends"));
+        self.finish();
     }
 }
 
@@ -103,15 +115,29 @@ fn spin(home: &[usize], stop: &AtomicBool, progress: &Progress, origin: Instant)
         }
         progress.loops.fetch_add(1, Ordering::Relaxed);
         progress.cpu.store(sched_getcpu().expect("getcpu"), Ordering::Relaxed);
-        let now = origin.elapsed().as_nanos() as u64;
-        if now - last > SHORTEST_GAP_NS {
-            progress.gaps.lock().unwrap().push((last, now));
-        }
-        last = now;
+        progress.run_ns.store(thread_run_ns(), Ordering::Relaxed);
+        last = progress.note_gap(last, origin);
         if !is_wide && progress.is_released.load(Ordering::Relaxed) {
             pin_to(0..16);
             is_wide = true;
         }
+    }
+    progress.note_gap(last, origin);
+}
+
+fn thread_run_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the thread's clock");
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+impl Progress {
+    /// Notes the time since `last` if it is a gap; returns the time now.
+    fn note_gap(&self, last: u64, origin: Instant) -> u64 {
+        let now = origin.elapsed().as_nanos() as u64;
+        if now - last > SHORTEST_GAP_NS {
+            self.gaps.lock().unwrap().push((last, now));
+        }
+        now
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod load;
 pub mod scheduler;
+pub mod storm;
 
 use std::time::{Duration, Instant};
 

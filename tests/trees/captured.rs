@@ -17,35 +17,18 @@ impl Captured {
     pub fn unpack(shape: &str) -> Captured {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let archive = archives().join(format!("{shape}.tar.xz"));
-        let status = Command::new("tar")
-            .arg("-xJf")
-            .arg(&archive)
-            .arg("-C")
-            .arg(dir.path())
-            .status();
-        assert!(
-            status.expect("tar runs").success(),
-            "tar cannot unpack {}",
-            archive.display()
-        );
-        Captured {
-            shape: shape.to_string(),
-            dir,
-        }
+        let status =
+            Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(dir.path()).status();
+        assert!(status.expect("tar runs").success(), "tar cannot unpack {}", archive.display());
+        Captured { shape: shape.to_string(), dir }
     }
 
     /// Every captured machine, in the order of their names.
     pub fn all() -> impl Iterator<Item = Captured> {
-        let names = fs::read_dir(archives())
-            .expect("the captured machines")
-            .flatten();
+        let names = fs::read_dir(archives()).expect("the captured machines").flatten();
         let mut shapes: Vec<String> = names
             .filter_map(|entry| {
-                entry
-                    .file_name()
-                    .to_str()?
-                    .strip_suffix(".tar.xz")
-                    .map(str::to_string)
+                entry.file_name().to_str()?.strip_suffix(".tar.xz").map(str::to_string)
             })
             .collect();
         shapes.sort_unstable();

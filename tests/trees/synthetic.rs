@@ -42,10 +42,7 @@ impl Synthetic {
             node,
         };
         let cpus = nodes.iter().enumerate().flat_map(|(position, &(node, _))| {
-            all(position)
-                .iter()
-                .map(|id| cpu(id, position, node))
-                .collect::<Vec<_>>()
+            all(position).iter().map(|id| cpu(id, position, node)).collect::<Vec<_>>()
         });
         Synthetic {
             cpus: cpus.collect(),
@@ -65,9 +62,7 @@ impl Synthetic {
         put(&cpus.join("online"), self.online());
         put(&cpus.join("possible"), format!("0-{}", self.nr_cpu_ids - 1));
         put(&cpus.join("isolated"), &self.isolated);
-        self.cpus
-            .iter()
-            .for_each(|cpu| cpu.write(&cpus.join(format!("cpu{}", cpu.id))));
+        self.cpus.iter().for_each(|cpu| cpu.write(&cpus.join(format!("cpu{}", cpu.id))));
         self.write_nodes(&root.join("sys/devices/system/node"));
         let (vendor, family, model) = self.processor;
         let cpuinfo = format!(
@@ -77,17 +72,10 @@ impl Synthetic {
     }
 
     fn write_nodes(&self, dir: &Path) {
-        put(
-            &dir.join("online"),
-            self.nodes.iter().map(|&(id, _)| id).collect::<CpuSet>(),
-        );
+        put(&dir.join("online"), self.nodes.iter().map(|&(id, _)| id).collect::<CpuSet>());
         for (id, distances) in &self.nodes {
-            let cpus: CpuSet = self
-                .cpus
-                .iter()
-                .filter(|cpu| cpu.node == *id)
-                .map(|cpu| cpu.id)
-                .collect();
+            let cpus: CpuSet =
+                self.cpus.iter().filter(|cpu| cpu.node == *id).map(|cpu| cpu.id).collect();
             let distances: Vec<String> = distances.iter().map(u32::to_string).collect();
             put(&dir.join(format!("node{id}/cpulist")), cpus);
             put(&dir.join(format!("node{id}/distance")), distances.join(" "));
@@ -102,10 +90,9 @@ impl SyntheticCpu {
         put(&dir.join("topology/package_cpus_list"), &self.package_cpus);
         put(&dir.join("topology/physical_package_id"), self.package);
         put(&dir.join("cpu_capacity"), 1024);
-        for (index, kind, level, sharers) in [
-            (0, "Data", 1, &self.threads),
-            (3, "Unified", 3, &self.cache),
-        ] {
+        for (index, kind, level, sharers) in
+            [(0, "Data", 1, &self.threads), (3, "Unified", 3, &self.cache)]
+        {
             let cache = dir.join(format!("cache/index{index}"));
             put(&cache.join("type"), kind);
             put(&cache.join("level"), level);
