@@ -141,7 +141,7 @@ impl From<Error> for Failure {
 
 /// Boots the machine, runs the job in it, and returns the command's exit code.
 ///
-/// A boot that hangs is tried once more: under emulation one in about twenty did, for no cause that
+/// A boot that hangs is tried once more: under emulation one in thirty did, for no cause that
 /// was found, and nothing of the job has run then.
 pub fn run(machine: &Machine, job: &guest::Job, limits: &Limits) -> Result<u8, Error> {
     match run_once(machine, job, limits) {
