@@ -27,9 +27,9 @@ pub struct Job<'a> {
 
 /// The shell script for a job.
 ///
-/// The outputs go through pipes: a command that opens /dev/stderr by name would otherwise truncate
-/// the file behind it. A process that the command leaves behind may hold a pipe open for ever, so
-/// the wait for the last bytes is limited.
+/// The outputs are files, appended to: no process of ours stands between the command and the host,
+/// to be scheduled by what is tested, or to lose the last line before a panic. As with any file, a
+/// command that opens /dev/stderr by name for writing truncates what is there.
 pub fn script(job: &Job) -> String {
     let exports: String =
         job.env.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
@@ -39,17 +39,12 @@ pub fn script(job: &Job) -> String {
          : > $run/{STARTED}\n\
          mount -t bpf bpf /sys/fs/bpf\n\
          {config}\
-         mkfifo /run/scx_retune.out /run/scx_retune.err\n\
-         cat /run/scx_retune.out > $run/{STDOUT} & out=$!\n\
-         cat /run/scx_retune.err > $run/{STDERR} & err=$!\n\
          (\n\
          {exports}\
          cd {directory} || exit 126\n\
          exec {command}\n\
-         ) > /run/scx_retune.out 2> /run/scx_retune.err < /dev/null\n\
+         ) >> $run/{STDOUT} 2>> $run/{STDERR} < /dev/null\n\
          rc=$?\n\
-         (sleep 5; kill $out $err) > /dev/null 2>&1 &\n\
-         wait $out $err\n\
          echo $rc > $run/{EXIT_CODE}.new\n\
          mv $run/{EXIT_CODE}.new $run/{EXIT_CODE}\n",
         config = job.config.map(install_config).unwrap_or_default(),

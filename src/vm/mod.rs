@@ -55,8 +55,8 @@ pub struct VmArgs {
     #[arg(long, value_name = "SECS", default_value_t = 600)]
     pub timeout: u64,
 
-    /// End the guest when it has not booted by then
-    #[arg(long, value_name = "SECS", default_value_t = 180)]
+    /// End a guest that has not booted by then, and try once more
+    #[arg(long, value_name = "SECS", default_value_t = 90)]
     pub boot_timeout: u64,
 
     /// Set a variable for the command; others than PATH, HOME and LANG are not passed on
