@@ -7,7 +7,7 @@ mod synthetic;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use scx_retune::topology::{Machine, kernel};
+use scx_retune::topology::{CpuSet, Machine, kernel};
 use synthetic::{Synthetic, model, put, stack, tree};
 
 fn names(machine: &Machine, cpu: usize) -> Vec<&str> {
@@ -91,13 +91,46 @@ fn isolated_cpus_leave_the_spans_but_not_the_nodes() {
 }
 
 #[test]
-fn unequal_capacities_are_marked_as_the_kernel_marks_them() {
-    let dir = tree(&Synthetic::nodes_of(4, vec![(0, vec![10])]));
+fn unequal_capacities_are_marked_and_prefer_no_sibling() {
+    let dir = tree(&Synthetic::nodes_of(
+        4,
+        vec![(0, vec![10, 20]), (1, vec![20, 10])],
+    ));
     for cpu in [2, 3] {
         put(&dir.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity")), 512);
     }
-    let flags = model(dir.path()).cpus[&0].domains[0].flags.clone();
-    assert!(flags.contains(&"SD_ASYM_CPUCAPACITY_FULL"), "{flags:?}");
+    let machine = model(dir.path());
+    for (cpu, is_marked) in [(0, true), (4, false)] {
+        let flags = &machine.cpus[&cpu].domains[0].flags;
+        assert_eq!(
+            flags.contains(&"SD_ASYM_CPUCAPACITY_FULL"),
+            is_marked,
+            "CPU {cpu}: {flags:?}"
+        );
+        assert_eq!(
+            flags.contains(&"SD_PREFER_SIBLING"),
+            !is_marked,
+            "CPU {cpu}: {flags:?}"
+        );
+    }
+    assert!(
+        machine.cpus[&4].domains[1]
+            .flags
+            .contains(&"SD_ASYM_CPUCAPACITY_FULL")
+    );
+}
+
+#[test]
+fn a_span_never_loses_cpus_of_the_one_below() {
+    let mut machine = Synthetic::nodes_of(4, vec![(0, vec![10])]);
+    for cpu in &mut machine.cpus {
+        cpu.threads = (cpu.id / 2 * 2..cpu.id / 2 * 2 + 2).collect();
+        cpu.cache = CpuSet::from_iter([cpu.id % 2, cpu.id % 2 + 2]);
+    }
+    assert_eq!(
+        stack(&model(tree(&machine).path()), 1),
+        ["SMT 0-1", "MC 0-1,3", "PKG 0-3"]
+    );
 }
 
 #[test]
