@@ -176,10 +176,7 @@ fn the_kernels_numa_domains_get_the_level_of_their_distance() {
     let captured = Captured::unpack("offline");
     let cache = "sys/devices/system/cpu/cpu12/cache/index3/shared_cpu_list";
     captured.write(cache, "12-13\n");
-    assert_eq!(
-        levels(&model(&captured), 12),
-        ["MC", "PKG", "NUMA2", "NUMA3"]
-    );
+    assert_eq!(levels(&model(&captured), 12), ["MC", "PKG", "NUMA2", "NUMA3"]);
     let machine = Machine::from_root(&captured.root()).expect("a readable machine");
     assert_eq!(levels(&machine, 12), ["MC", "NUMA2", "NUMA3"]);
 }

@@ -92,32 +92,17 @@ fn isolated_cpus_leave_the_spans_but_not_the_nodes() {
 
 #[test]
 fn unequal_capacities_are_marked_and_prefer_no_sibling() {
-    let dir = tree(&Synthetic::nodes_of(
-        4,
-        vec![(0, vec![10, 20]), (1, vec![20, 10])],
-    ));
+    let dir = tree(&Synthetic::nodes_of(4, vec![(0, vec![10, 20]), (1, vec![20, 10])]));
     for cpu in [2, 3] {
         put(&dir.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity")), 512);
     }
     let machine = model(dir.path());
     for (cpu, is_marked) in [(0, true), (4, false)] {
         let flags = &machine.cpus[&cpu].domains[0].flags;
-        assert_eq!(
-            flags.contains(&"SD_ASYM_CPUCAPACITY_FULL"),
-            is_marked,
-            "CPU {cpu}: {flags:?}"
-        );
-        assert_eq!(
-            flags.contains(&"SD_PREFER_SIBLING"),
-            !is_marked,
-            "CPU {cpu}: {flags:?}"
-        );
+        assert_eq!(flags.contains(&"SD_ASYM_CPUCAPACITY_FULL"), is_marked, "CPU {cpu}: {flags:?}");
+        assert_eq!(flags.contains(&"SD_PREFER_SIBLING"), !is_marked, "CPU {cpu}: {flags:?}");
     }
-    assert!(
-        machine.cpus[&4].domains[1]
-            .flags
-            .contains(&"SD_ASYM_CPUCAPACITY_FULL")
-    );
+    assert!(machine.cpus[&4].domains[1].flags.contains(&"SD_ASYM_CPUCAPACITY_FULL"));
 }
 
 #[test]
@@ -127,10 +112,7 @@ fn a_span_never_loses_cpus_of_the_one_below() {
         cpu.threads = (cpu.id / 2 * 2..cpu.id / 2 * 2 + 2).collect();
         cpu.cache = CpuSet::from_iter([cpu.id % 2, cpu.id % 2 + 2]);
     }
-    assert_eq!(
-        stack(&model(tree(&machine).path()), 1),
-        ["SMT 0-1", "MC 0-1,3", "PKG 0-3"]
-    );
+    assert_eq!(stack(&model(tree(&machine).path()), 1), ["SMT 0-1", "MC 0-1,3", "PKG 0-3"]);
 }
 
 #[test]
