@@ -14,6 +14,7 @@ const CALLBACKS: &[(&str, cpu_counter, &[cpu_counter])] = &[
             cpu_counter_CNT_SELECT_IDLE_PREV,
             cpu_counter_CNT_SELECT_IDLE_RECENT,
             cpu_counter_CNT_SELECT_IDLE_LLC,
+            cpu_counter_CNT_SELECT_IDLE_FAR,
             cpu_counter_CNT_SELECT_BUSY,
         ],
     ),
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn each_counter_of_a_law_breaks_it_when_it_is_off_by_one() {
-        let free = ["ttwu_local", "tick_overloaded", "invited", "backstop_walks"];
+        let free = ["ttwu_local", "tick_overloaded", "invited", "reenqueued", "backstop_walks"];
         for counter in CPU_COUNTERS.iter().filter(|counter| !free.contains(&counter.name)) {
             let mut broken = lawful();
             broken.rows[0].cpu[counter.index] += 1;
