@@ -72,6 +72,7 @@ static void search_group(struct search *s, u32 group)
 		if (common_level(here, there) != s->level)
 			continue;
 		s->nr_left--;
+		count_at(s->level, LCNT_LB_QUEUES_READ);
 		consider_queue(s, queue);
 	}
 }

@@ -468,6 +468,15 @@ void BPF_STRUCT_OPS(retune_update_idle, s32 cpu, bool idle)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
+/*
+ * A higher class takes the CPU: what is on its local DSQ must not wait there, where
+ * nobody else can take it. It comes back through enqueue() and waits in the queue.
+ */
+void BPF_STRUCT_OPS(retune_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
+}
+
 /* ---- the backstop ---- */
 
 struct backstop {
@@ -655,6 +664,7 @@ SCX_OPS_DEFINE(retune_ops,
 	       .stopping	= (void *)retune_stopping,
 	       .quiescent	= (void *)retune_quiescent,
 	       .update_idle	= (void *)retune_update_idle,
+	       .cpu_release	= (void *)retune_cpu_release,
 	       .init_task	= (void *)retune_init_task,
 	       .enable		= (void *)retune_enable,
 	       .disable		= (void *)retune_disable,

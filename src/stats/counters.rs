@@ -138,6 +138,11 @@ pub const LEVEL_COUNTERS: &[Counter] = &[
         "CPUs gone idle that did not look because BALANCE_NEWIDLE is off",
     ),
     counter(
+        level_counter_LCNT_LB_QUEUES_READ,
+        "lb_queues_read",
+        "queues that tries read, at most 8 each, flagged ones only",
+    ),
+    counter(
         level_counter_LCNT_LB_HOT_GAINED,
         "lb_hot_gained",
         "cache-hot tasks taken after failed tries",
