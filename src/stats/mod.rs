@@ -72,11 +72,6 @@ impl Row {
         self.cpu.iter().zip(&other.cpu).chain(levels).all(|(a, b)| a >= b)
     }
 
-    /// Whether nothing was counted.
-    pub fn is_zero(&self) -> bool {
-        self.cpu.iter().chain(self.level.as_flattened()).all(|value| *value == 0)
-    }
-
     /// Whether it has the counters that this build names; another build's may not.
     pub fn is_named(&self) -> bool {
         self.cpu.len() == CPU_COUNTERS.len() && self.level.len() == LEVEL_COUNTERS.len()
