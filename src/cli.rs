@@ -1,15 +1,16 @@
-//! The command line: one tree, from which help comes.
+//! The command line: one tree, from which help, completions and man pages come.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::control::DEFAULT_SOCKET;
 use crate::control::client::{self, SetArgs};
 use crate::ctx::{self, CtxArgs};
 use crate::sched::run::{self, RunArgs};
 use crate::topology::{self, command::TopoArgs};
+use crate::view::manual::{self, CompletionsArgs, ManArgs};
 use crate::view::{self, stats::StatsArgs};
 use crate::vm::{self, VmArgs};
 
@@ -32,12 +33,16 @@ enum Command {
     Get(GetArgs),
     /// Change flags of the running scheduler: all assignments, or none
     Set(SetArgs),
-    /// Print what the scheduler counted, by level and domain
+    /// Print what the scheduler counted, by level, domain and CPU
     Stats(StatsArgs),
     Topo(TopoArgs),
     /// Measure a ring of pipes, as lmbench's lat_ctx does
     Ctx(CtxArgs),
     Vm(VmArgs),
+    /// Print a script that completes this command line in a shell
+    Completions(CompletionsArgs),
+    /// Write a man page for each subcommand
+    Man(ManArgs),
 }
 
 /// Where the running scheduler listens.
@@ -71,6 +76,8 @@ impl Cli {
             Command::Topo(args) => topology::command::run(args),
             Command::Ctx(args) => ctx::run(args),
             Command::Vm(args) => vm::run(args),
+            Command::Completions(args) => manual::completions(args, Cli::command()),
+            Command::Man(args) => manual::man(args, Cli::command()),
         }
     }
 }

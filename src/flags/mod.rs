@@ -8,6 +8,7 @@
 //! generation last.
 
 mod assign;
+mod describe;
 mod matrix;
 mod nearest;
 mod preset;
@@ -72,12 +73,11 @@ impl Flag {
         &self.kernel_name()["SD_".len()..]
     }
 
-    /// Reads a name in any case, with `-` for `_`, with or without SD_; NEWIDLE is an alias.
+    /// Reads a name or an alias in any case, with `-` for `_`, with or without SD_.
     pub fn from_name(name: &str) -> Option<Flag> {
         let name = canonical_name(name);
-        let is_named = |flag: &Flag| flag.name() == name;
-        let alias = (name == "NEWIDLE").then_some(Flag::BalanceNewidle);
-        Flag::ALL.into_iter().find(is_named).or(alias)
+        let is_named = |flag: &Flag| flag.name() == name || flag.aliases().contains(&name.as_str());
+        Flag::ALL.into_iter().find(is_named)
     }
 
     /// Why this build cannot deliver the flag; none when it can. `n/a` and refusals come from here.

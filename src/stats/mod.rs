@@ -3,6 +3,8 @@
 //! Pure: a snapshot is a value, made of the words that BPF wrote.
 
 pub mod counters;
+pub mod events;
+pub mod json;
 mod laws;
 
 use std::mem::{offset_of, size_of};
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::bpf::intf::{cpu_counter, cpu_stat, level_counter};
 use crate::topology::{CpuSet, Level, NR_LEVELS};
 pub use counters::{CPU_COUNTERS, Counter, LEVEL_COUNTERS};
+pub use laws::{LAWS, Law, Standing, Verdict, verdicts};
 
 const WORDS_PER_ROW: usize = size_of::<cpu_stat>() / size_of::<u64>();
 const FIRST_LEVEL_WORD: usize = offset_of!(cpu_stat, level) / size_of::<u64>();
@@ -52,7 +55,7 @@ impl Row {
         }
     }
 
-    fn zero() -> Row {
+    pub fn zero() -> Row {
         Row { cpu: vec![0; CPU_COUNTERS.len()], level: vec![[0; NR_LEVELS]; LEVEL_COUNTERS.len()] }
     }
 
@@ -62,6 +65,16 @@ impl Row {
             cpu: self.cpu.iter().zip(&other.cpu).map(|(a, b)| with(*a, *b)).collect(),
             level: levels.map(|(a, b)| std::array::from_fn(|i| with(a[i], b[i]))).collect(),
         }
+    }
+
+    fn is_at_least(&self, other: &Row) -> bool {
+        let levels = self.level.as_flattened().iter().zip(other.level.as_flattened());
+        self.cpu.iter().zip(&other.cpu).chain(levels).all(|(a, b)| a >= b)
+    }
+
+    /// Whether it has the counters that this build names; another build's may not.
+    pub fn is_named(&self) -> bool {
+        self.cpu.len() == CPU_COUNTERS.len() && self.level.len() == LEVEL_COUNTERS.len()
     }
 
     /// A counter of intf.h's `cpu_counter`.
@@ -82,8 +95,12 @@ impl Snapshot {
     }
 
     /// What was counted since `earlier`; none if the scheduler was attached anew in between.
+    ///
+    /// A counter that went back is another attachment too: epochs begin anew with each process.
     pub fn since(&self, earlier: &Snapshot) -> Option<Snapshot> {
-        if self.epoch != earlier.epoch || self.rows.len() != earlier.rows.len() {
+        let is_later = self.at_ns >= earlier.at_ns && self.rows.len() == earlier.rows.len();
+        let has_gone_on = || self.rows.iter().zip(&earlier.rows).all(|(a, b)| a.is_at_least(b));
+        if self.epoch != earlier.epoch || !is_later || !has_gone_on() {
             return None;
         }
         let rows = self.rows.iter().zip(&earlier.rows);
