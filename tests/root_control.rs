@@ -158,7 +158,7 @@ impl Drop for AllBack {
 fn attached_epoch(scheduler: &mut Scheduler, after: u64) -> u64 {
     let mut epoch = after;
     let is_new = wait_until(3 * LIMIT, || {
-        assert!(scheduler.is_alive(), "the process ended");
+        assert!(scheduler.is_alive(), "the process ended: {}", scheduler.stderr());
         if let Ok(Response::Stats(stats)) = scheduler.try_stats() {
             epoch = stats.epoch;
         }

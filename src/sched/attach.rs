@@ -17,6 +17,7 @@ use scx_utils::{
 use super::attachment::{Attachment, Exit};
 use super::memory;
 use super::plan::Plan;
+use super::probe;
 use crate::bpf::intf::{self, cpu_stat};
 use crate::bpf::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel, types};
 
@@ -147,8 +148,9 @@ impl<'a> Loaded<'a> {
     /// Hands every task of the machine to the scheduler.
     pub fn attach(self) -> Result<Attached<'a>> {
         let mut skel = self.skel;
+        let hotplugs = probe::nr_hotplugs();
         let link = scx_ops_attach!(skel, retune_ops).context("cannot attach the scheduler")?;
-        Ok(Attached { skel, link: Some(link) })
+        Ok(Attached { skel, link: Some(link), hotplugs })
     }
 }
 
@@ -156,6 +158,8 @@ impl<'a> Loaded<'a> {
 pub struct Attached<'a> {
     skel: BpfSkel<'a>,
     link: Option<Link>,
+    /// How often CPUs had come or gone before it was attached.
+    hotplugs: Option<u64>,
 }
 
 impl Attachment for Attached<'_> {
@@ -199,14 +203,25 @@ impl Attachment for Attached<'_> {
 
     fn detach(mut self: Box<Self>) -> Exit {
         drop(self.link.take());
-        exit_of(&uei_read!(&self.skel, uei))
+        let exit: UserExitInfo = uei_read!(&self.skel, uei);
+        if exit.should_restart() {
+            return Exit::CpusChanged;
+        }
+        match exit.report() {
+            Ok(()) => Exit::Unloaded,
+            Err(why) if has_hotplugged_since(self.hotplugs) => {
+                eprintln!("scx_retune: ejected while a CPU came or went: {why}");
+                Exit::CpusChanged
+            }
+            Err(why) => Exit::Ejected(why.to_string()),
+        }
     }
 }
 
-/// Prints what the kernel says besides the reason.
-fn exit_of(exit: &UserExitInfo) -> Exit {
-    if exit.should_restart() {
-        return Exit::CpusChanged;
-    }
-    exit.report().map_or_else(|why| Exit::Ejected(why.to_string()), |()| Exit::Unloaded)
+/// Whether the attachment has met a hotplug. The kernel ends it at the first, but runs tasks
+/// on a CPU that comes a moment before (sched_cpu_activate: set_cpu_active, then
+/// scx_rq_activate); what goes wrong there, on a CPU that has no place, is the hotplug's fault.
+fn has_hotplugged_since(hotplugs: Option<u64>) -> bool {
+    probe::settle_cpus();
+    probe::nr_hotplugs() != hotplugs
 }

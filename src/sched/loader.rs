@@ -3,7 +3,7 @@
 //! CPUs may come and go meanwhile. The kernel refuses an object whose hotplug number, read
 //! when it is opened, is no longer the kernel's; so the object is opened before the topology
 //! is read, and whatever changes the topology later is refused. One case is left: the number
-//! moves before a CPU is gone from sysfs. `settle` waits for that, and what was read is
+//! moves before a CPU is gone from sysfs. `settle_cpus` waits for that, and what was read is
 //! compared with what is online after the attach.
 
 use std::fs;
@@ -12,15 +12,14 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 
 use super::attach::{Fault, Opened, Storage};
-use super::attachment::{Loaded, Loader, Refusal};
+use super::attachment::{Exit, Loaded, Loader, Refusal};
 use super::libbpf;
 use super::plan::{Plan, QueueCpus};
 use super::probe;
 use super::state::words_of;
+use crate::error::Error;
 use crate::flags::Matrix;
 use crate::topology::{CpuSet, Machine};
-
-const CPU_DIR: &str = "/sys/devices/system/cpu";
 
 pub struct BpfLoader {
     pub fault: Fault,
@@ -35,11 +34,34 @@ impl Loader for BpfLoader {
     ) -> Result<Loaded<'s>, Refusal> {
         let hotplugs = probe::nr_hotplugs();
         match self.try_load(storage, flags) {
-            Ok(loaded) if is_current(&loaded.machine) => Ok(loaded),
-            Ok(_) => Err(Refusal::Raced(anyhow!("a CPU went while the scheduler was attached"))),
+            Ok(loaded) => checked(loaded),
             Err(why) if probe::nr_hotplugs() != hotplugs => Err(Refusal::Raced(why)),
             Err(why) => Err(Refusal::Failed(why)),
         }
+    }
+}
+
+/// The kernel reports a scheduler that it could not enable as attached, and as ended at once.
+fn checked(loaded: Loaded<'_>) -> Result<Loaded<'_>, Refusal> {
+    if loaded.attachment.has_exited() {
+        return Err(refusal_of(loaded.attachment.detach()));
+    }
+    if !is_current(&loaded.machine) {
+        return Err(Refusal::Raced(anyhow!("a CPU went while the scheduler was attached")));
+    }
+    eprintln!("scx_retune: attached, {}", summary(&loaded.machine));
+    Ok(loaded)
+}
+
+fn refusal_of(exit: Exit) -> Refusal {
+    match exit {
+        Exit::CpusChanged => Refusal::Raced(anyhow!("a CPU came or went meanwhile")),
+        Exit::Ejected(why) => Refusal::Failed(
+            Error::ejected(format!("the kernel could not enable the scheduler: {why}")).into(),
+        ),
+        Exit::Unloaded => Refusal::Failed(
+            Error::ejected("the scheduler was unloaded from outside as it was attached").into(),
+        ),
     }
 }
 
@@ -54,7 +76,7 @@ impl BpfLoader {
     }
 
     fn attach<'s>(&self, storage: &'s mut Storage, flags: &Matrix) -> Result<Loaded<'s>> {
-        settle();
+        probe::settle_cpus();
         let opened = Opened::open(storage)?;
         let machine = Machine::from_root(Path::new("/"))?;
         let plan = Plan::new(&machine, self.queue_cpus)?;
@@ -62,32 +84,22 @@ impl BpfLoader {
             .configure(&plan, self.fault, &words_of(flags), flags.generation())?
             .load()?
             .attach()?;
-        eprintln!("scx_retune: attached, {}", summary(&machine, &plan));
         Ok(Loaded { machine, attachment: Box::new(attached) })
     }
 }
 
-/// Waits until no CPU is on its way in or out: the kernel shows a CPU's `online` under the
-/// lock that it holds meanwhile (drivers/base/core.c online_show, device_offline).
-fn settle() {
-    for entry in fs::read_dir(CPU_DIR).into_iter().flatten().flatten() {
-        // Not every CPU has the file, and other entries have none.
-        let _ = fs::read(entry.path().join("online"));
-    }
-}
-
 fn is_current(machine: &Machine) -> bool {
-    let list = fs::read_to_string(format!("{CPU_DIR}/online")).unwrap_or_default();
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     CpuSet::parse_list(list.trim()).is_ok_and(|online| online == machine.online())
 }
 
-fn summary(machine: &Machine, plan: &Plan) -> String {
+fn summary(machine: &Machine) -> String {
     let levels: Vec<String> = machine.levels().iter().map(ToString::to_string).collect();
     format!(
         "{} CPUs, {} nodes, {} last-level caches, levels {}",
         machine.cpus.len(),
-        plan.nodes.len(),
-        plan.llcs.len(),
+        machine.nodes().len(),
+        machine.llcs.len(),
         levels.join(" ")
     )
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::error::Error;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+const CPU_DIR: &str = "/sys/devices/system/cpu";
 
 /// Whether this kernel, this user and this moment allow an attach.
 ///
@@ -57,6 +58,15 @@ pub fn loaded_scheduler() -> Option<String> {
 /// How often CPUs came or went; none where the kernel has no sched_ext.
 pub fn nr_hotplugs() -> Option<u64> {
     read_trimmed(&format!("{SCHED_EXT}/hotplug_seq"))?.parse().ok()
+}
+
+/// Waits until no CPU is on its way in or out: the kernel shows a CPU's `online` under the
+/// lock that it holds meanwhile (drivers/base/core.c online_show, device_offline).
+pub fn settle_cpus() {
+    for entry in fs::read_dir(CPU_DIR).into_iter().flatten().flatten() {
+        // Not every CPU has the file, and other entries have none.
+        let _ = fs::read(entry.path().join("online"));
+    }
 }
 
 fn effective_uid() -> Option<u32> {

@@ -375,7 +375,7 @@ fn an_attach_that_fails_is_the_clients_error_and_a_restart_that_fails_ends_the_r
 }
 
 #[test]
-fn an_ejection_ends_the_run_with_4_also_during_a_detach() {
+fn an_ejection_and_an_unload_from_outside_end_the_run_with_4() {
     let stall = || kernel(|kernel| kernel.exit = Some(Exit::Ejected("stall".to_owned())));
     assert_eq!(run([stall(), ask(Request::Get)]).exit_code(), 4);
     let outside = run([kernel(|kernel| kernel.exit = Some(Exit::Unloaded))]);

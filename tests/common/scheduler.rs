@@ -162,7 +162,8 @@ impl Scheduler {
         status.code()
     }
 
-    fn stderr(&mut self) -> String {
+    /// What it wrote to standard error; waits for its end.
+    pub fn stderr(&mut self) -> String {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.as_mut() {
             let _ = stderr.read_to_string(&mut text);
