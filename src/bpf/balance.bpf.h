@@ -87,7 +87,7 @@ static void search_node(struct search *s, u32 node)
 
 	if (!place || !hints)
 		return;
-	word = READ_ONCE(hints->word);
+	word = fault == FAULT_NO_HINTS ? (1ULL << (place->nr_groups % 64)) - 1 : READ_ONCE(hints->word);
 	bpf_for(i, 0, 64) {
 		if (!word || !s->nr_left)
 			break;
