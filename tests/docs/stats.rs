@@ -82,8 +82,8 @@ const LAW_HEAD: &str = "
 
 Both sides of each are counted on their own, so that a law can fail. `stats --laws` reads up to 20 times
 within 2 s, because CPUs count while it reads. A law holds if the sides were once equal. It is broken,
-and the exit code is 1, if they differ by the same amount in every read, or always by more than the
-machine can have in flight (twice the number of CPUs). What is neither is said to be unclear.
+and the exit code is 1, if they always differ and the difference never shrinks, or is always more than
+the machine can have in flight (twice the number of CPUs). What is neither is said to be unclear.
 ";
 
 const TAIL: &str = "
