@@ -1,5 +1,5 @@
 //! The VM runner, by booting guests. Every test here takes from half a minute to a few minutes
-//! under emulation and needs scripts/setup; `cargo test --test vm_runner boot_` runs them.
+//! under emulation and needs scripts/setup; `cargo test --test vm_runner -- --ignored` runs them.
 
 use std::process::{Command, Output};
 
@@ -39,6 +39,7 @@ fn processes_that_name(text: &str) -> usize {
 }
 
 #[test]
+#[ignore = "boots VMs: make test"]
 fn boot_gives_back_output_exit_code_and_the_topology_asked_for() {
     let output =
         vm(&["--topo", "2n2l2c2t:dist=10,17;17,10", "--env", "A=b c", "--", "sh", "-c", TELL]);
@@ -54,6 +55,7 @@ fn boot_gives_back_output_exit_code_and_the_topology_asked_for() {
 }
 
 #[test]
+#[ignore = "boots VMs: make test"]
 fn boot_of_a_guest_that_panics_ends_with_its_console() {
     let panic = "echo before; echo c > /proc/sysrq-trigger; sleep 1000";
     let output = vm(&["--topo", "1n2c", "--", "sh", "-c", panic]);
@@ -65,6 +67,7 @@ fn boot_of_a_guest_that_panics_ends_with_its_console() {
 }
 
 #[test]
+#[ignore = "boots VMs: make test"]
 fn boot_of_a_command_that_hangs_ends_at_the_time_limit() {
     let mark = format!("hangs-in-{}", std::process::id());
     let hang = "echo hello > /dev/kmsg; dmesg -n 8; echo \"<1>hung\" > /dev/kmsg; sleep 1000";

@@ -59,7 +59,7 @@ static void search_group(struct search *s, u32 group)
 
 	if (!place || !here || !hints)
 		return;
-	word = READ_ONCE(hints->word);
+	word = fault == FAULT_NO_HINTS ? ~0ULL : READ_ONCE(hints->word);
 	bpf_for(i, 0, 64) {
 		if (!word || !s->nr_left)
 			break;
@@ -72,6 +72,7 @@ static void search_group(struct search *s, u32 group)
 		if (common_level(here, there) != s->level)
 			continue;
 		s->nr_left--;
+		count_at(s->level, LCNT_LB_QUEUES_READ);
 		consider_queue(s, queue);
 	}
 }
@@ -145,33 +146,56 @@ static u32 patience(u32 level)
 	return level == LEVEL_SMT ? 0 : level < NR_LOCAL_LEVELS ? 1 : 2;
 }
 
+/* Return true if NUMA balancing wants @p on @node. */
+static bool is_on_preferred_node(const struct task_struct *p, u32 level, u32 node_id)
+{
+	return level >= LEVEL_NUMA1 && bpf_core_field_exists(p->numa_preferred_nid) &&
+	       p->numa_preferred_nid == (int)node_id;
+}
+
+/* Why a task is not pulled now, though it may be later. */
+enum reluctance {
+	WILLING,
+	HOT,
+	PREFERS_ITS_NODE,
+};
+
+static enum reluctance reluctance_of(struct task_struct *p, u32 level, u32 node_id, u64 now)
+{
+	struct task_ctx *tctx = tctx_of(p);
+
+	if (tctx && is_hot(tctx, level, now))
+		return HOT;
+	return is_on_preferred_node(p, level, node_id) ? PREFERS_ITS_NODE : WILLING;
+}
+
 /*
  * Move the first task of @queue that @cpu may run and should to @cpu's local DSQ.
  * At most NR_TASKS_WALKED are looked at, because each step takes the DSQ's lock.
  */
-static bool pull_from(s32 cpu, u32 queue, u32 level, bool take_hot)
+static bool pull_from(s32 cpu, u32 queue, u32 level, bool take_all)
 {
+	const struct queue_place *qplace = queue_place_of(queue);
+	const struct cpu_place *there = qplace ? place_of(qplace->cpu) : NULL;
+	u32 nr_walked = 0, node_id = there ? node_id_of(there) : 0;
 	u64 now = scx_bpf_now();
+	enum reluctance why;
 	struct task_struct *p;
-	u32 nr_walked = 0;
 
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		struct task_ctx *tctx;
-
 		if (nr_walked++ >= NR_TASKS_WALKED)
 			break;
 		if (!is_allowed(p, cpu) || is_migration_disabled(p)) {
 			count_at(level, LCNT_REFUSED_AFFINITY);
 			continue;
 		}
-		tctx = tctx_of(p);
-		if (tctx && is_hot(tctx, level, now)) {
-			if (!take_hot) {
-				count_at(level, LCNT_REFUSED_HOT);
-				continue;
-			}
-			count_at(level, LCNT_LB_HOT_GAINED);
+		why = reluctance_of(p, level, node_id, now);
+		if (why != WILLING && !take_all) {
+			count_at(level, why == HOT ? LCNT_REFUSED_HOT : LCNT_REFUSED_PREFERRED);
+			continue;
 		}
+		if (why == HOT)
+			count_at(level, LCNT_LB_HOT_GAINED);
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return true;
 	}
@@ -185,7 +209,11 @@ struct waiter {
 	const struct task_struct *p;
 	const struct cpu_place *place; /* of its queue's CPU */
 	u32 queue;
+	bool rescue; /* none of the queue's CPUs can run it: flags do not count */
 };
+
+/* In cctx->invited_by: the queue + 1, and that the flags do not count. */
+#define RESCUE_BIT (1U << 31)
 
 /*
  * Invite @cpu if it may pull from the waiter's queue: the flags are those of the
@@ -202,14 +230,15 @@ static bool try_invite(const struct waiter *w, s32 cpu, u32 level_wanted)
 	level = common_level(there, w->place);
 	if (level != level_wanted && level_wanted != LEVEL_NONE)
 		return false;
-	if (!has_flag(flag_word(cpu), FLAG_BALANCE_NEWIDLE, level)) {
+	if (there->queue != w->place->queue && !w->rescue &&
+	    !has_flag(flag_word(cpu), FLAG_BALANCE_NEWIDLE, level)) {
 		count_at(level, LCNT_INVITE_FLAG_OFF);
 		return false;
 	}
 	if (!scx_bpf_test_and_clear_cpu_idle(cpu))
 		return false;
 	/* Whoever holds the claim may write here: the CPU reads it after the kick. */
-	WRITE_ONCE(cctx->invited_by, w->queue + 1);
+	WRITE_ONCE(cctx->invited_by, (w->queue + 1) | (w->rescue ? RESCUE_BIT : 0));
 	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	count_at(level, LCNT_INVITES);
 	return true;
@@ -286,10 +315,10 @@ static void invite_anywhere(const struct waiter *w, struct queue *q, u64 now)
 }
 
 /* Invite a CPU for the first task of @queue that another CPU may run. */
-static void invite_for_queue(u32 queue, u64 now)
+static void invite_for_queue(u32 queue, u64 now, bool rescue)
 {
 	const struct queue_place *place = queue_place_of(queue);
-	struct waiter w = { .queue = queue };
+	struct waiter w = { .queue = queue, .rescue = rescue };
 	struct queue *q = queue_of(queue);
 	struct task_struct *p;
 	u32 nr_walked = 0;
@@ -329,7 +358,7 @@ static u32 roll_dice(const struct newidle_ctx *ni)
 {
 	u32 weight = 1 + ni->ratio;
 
-	if (ni->ratio >= DICE)
+	if (ni->ratio >= DICE || fault == FAULT_NO_GATES)
 		return 1;
 	if ((bpf_get_prandom_u32() & (DICE - 1)) > weight)
 		return 0;
@@ -367,11 +396,11 @@ static bool pull_and_pass_on(struct newidle_ctx *ni, s32 cpu, u32 queue, u32 lev
 
 	if (!q)
 		return false;
-	pulled = pull_from(cpu, queue, level, ni->nr_failed > patience(level));
+	pulled = pull_from(cpu, queue, level, ni->nr_failed > patience(level) || fault == FAULT_NO_GATES);
 	/* Looked at: whoever waits there may invite again. */
 	WRITE_ONCE(q->invited_until, 0);
 	if (pulled)
-		invite_for_queue(queue, scx_bpf_now());
+		invite_for_queue(queue, scx_bpf_now(), false);
 	return pulled;
 }
 
@@ -404,6 +433,84 @@ static void count_flags_off(u32 levels)
 			count_at(level, LCNT_LB_FLAG_OFF);
 }
 
+/* Return true if the kernel's gates stop a CPU that went idle by itself at this level. */
+static bool is_too_short_an_idle(const struct cpu_ctx *cctx, const struct newidle_ctx *ni, u64 spent)
+{
+	return fault != FAULT_NO_GATES && cctx->avg_idle_ns < spent + ni->cost_ns;
+}
+
+/* Pull from the queue of a rescue: its tasks have no CPU of their own to run on. */
+static bool rescue(s32 cpu, const struct cpu_place *here, u32 queue)
+{
+	const struct queue_place *qplace = queue_place_of(queue);
+	const struct cpu_place *there = qplace ? place_of(qplace->cpu) : NULL;
+	struct queue *q = queue_of(queue);
+	u32 level = there ? common_level(here, there) : LEVEL_NONE;
+
+	if (!q || !pull_from(cpu, queue, level, true))
+		return false;
+	WRITE_ONCE(q->invited_until, 0);
+	count_at(level < NR_LEVELS ? level : NR_LEVELS - 1, LCNT_RESCUED);
+	return true;
+}
+
+/* Return what invited @cctx's CPU and forget it; 0 if it went idle by itself. */
+static u32 take_invitation(struct cpu_ctx *cctx)
+{
+	u32 invited_by = READ_ONCE(cctx->invited_by);
+
+	if (invited_by) {
+		WRITE_ONCE(cctx->invited_by, 0);
+		count(CNT_INVITED);
+	}
+	return invited_by;
+}
+
+/* Remember whether @here's cache had a hint, for update_idle() to see a later one. */
+static void note_hints(struct cpu_ctx *cctx, const struct cpu_place *here)
+{
+	const struct llc_place *llc = llc_of(here->llc);
+	struct hints *hints = llc ? group_hints_of(llc->first_group) : NULL;
+
+	cctx->saw_no_hint = hints && !READ_ONCE(hints->word);
+}
+
+/* A CPU that looks for work, and what looking has cost it so far. */
+struct newidle {
+	struct cpu_ctx *cctx;
+	s32 cpu;
+	bool invited;
+	u64 began; /* ns */
+	u64 spent_ns;
+};
+
+/* Try one level behind its gates; 1 pulled, 0 not, -1 stop looking. */
+static int try_level(struct newidle *n, u32 level)
+{
+	struct newidle_ctx *ni = &n->cctx->newidle[level];
+	u32 weight = 1;
+	u64 spent_ns;
+	bool pulled;
+
+	count_at(level, LCNT_LB_COUNT);
+	if (!n->invited && is_too_short_an_idle(n->cctx, ni, n->spent_ns)) {
+		count_at(level, LCNT_LB_COST);
+		return -1;
+	}
+	if (!n->invited && !(weight = roll_dice(ni))) {
+		count_at(level, LCNT_LB_DICE);
+		note_try(ni, 0);
+		return 0;
+	}
+	pulled = balance_level(n->cctx, ni, n->cpu, level);
+	spent_ns = elapsed_ns(n->began);
+	note_cost(ni, spent_ns - n->spent_ns, n->began);
+	n->spent_ns = spent_ns;
+	if (!n->invited)
+		note_try(ni, pulled ? weight : 0);
+	return pulled;
+}
+
 /*
  * The CPU has nothing to run: look outward, nearest level first, and pull one
  * task. An invited CPU answers for a task that waits and passes no gate but the
@@ -411,48 +518,27 @@ static void count_flags_off(u32 levels)
  */
 static bool newidle_balance(s32 cpu)
 {
+	struct newidle n = { .cctx = cctx_of(cpu), .cpu = cpu, .began = bpf_ktime_get_ns() };
 	const struct cpu_place *here = place_of(cpu);
-	struct cpu_ctx *cctx = cctx_of(cpu);
-	u64 began = bpf_ktime_get_ns(), spent = 0;
-	u32 levels, level;
-	bool invited;
+	u32 invited_by, levels, level;
+	int tried;
 
-	if (!here || !cctx)
+	if (!here || !n.cctx)
 		return false;
-	invited = READ_ONCE(cctx->invited_by);
-	if (invited) {
-		WRITE_ONCE(cctx->invited_by, 0);
-		count(CNT_INVITED);
-	}
+	invited_by = take_invitation(n.cctx);
+	if (invited_by & RESCUE_BIT && rescue(cpu, here, (invited_by & ~RESCUE_BIT) - 1))
+		return true;
+	n.invited = invited_by;
+	note_hints(n.cctx, here);
 	levels = flagged_levels(flag_word(cpu), FLAG_BALANCE_NEWIDLE) & here->levels;
 	count_flags_off(here->levels & ~levels);
 
 	bpf_for(level, 0, NR_LEVELS) {
-		struct newidle_ctx *ni = &cctx->newidle[level];
-		u32 weight = 1;
-		bool pulled;
-		u64 now_spent;
-
 		if (!(levels & (1U << level)))
 			continue;
-		count_at(level, LCNT_LB_COUNT);
-		if (!invited && cctx->avg_idle_ns < spent + ni->cost_ns) {
-			count_at(level, LCNT_LB_COST);
-			break;
-		}
-		if (!invited && !(weight = roll_dice(ni))) {
-			count_at(level, LCNT_LB_DICE);
-			note_try(ni, 0);
-			continue;
-		}
-		pulled = balance_level(cctx, ni, cpu, level);
-		now_spent = elapsed_ns(began);
-		note_cost(ni, now_spent - spent, began);
-		spent = now_spent;
-		if (!invited)
-			note_try(ni, pulled ? weight : 0);
-		if (pulled)
-			return true;
+		tried = try_level(&n, level);
+		if (tried)
+			return tried > 0;
 	}
 	return false;
 }

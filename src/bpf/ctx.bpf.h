@@ -13,10 +13,18 @@ struct task_ctx {
 	u64 exec_at; /* sum_exec_runtime when it began to run */
 	u64 stopped_at; /* ns; how cache-hot it is */
 	u64 waiting_as; /* what it added to its queue's load word, 0: not waiting */
+	u64 woken_at; /* ns, 0: it has run since */
+	u64 period_at; /* ns; when it last woke */
+	u64 period_exec; /* sum_exec_runtime then */
+	u64 flips_decay_at; /* ns */
+	u32 duty; /* of DUTY_ONE; how much of its time it runs */
+	u32 flips; /* how often it woke another task than the last time */
+	s32 last_wakee; /* pid */
 	u32 queue; /* whose base @vtime is on */
 	u32 waits_in; /* the queue that counts it, while @waiting_as is set */
 	s32 last_cpu; /* where it last ran, -1: nowhere yet */
 	s32 recent_cpu; /* where it ran before it moved to @last_cpu */
+	u8 woken_level; /* between waker and chosen CPU; NR_LEVELS: the same CPU */
 	bool waits_pinned;
 	bool behind_waker; /* woken by a lone waker that is about to sleep */
 };
@@ -48,6 +56,10 @@ struct cpu_ctx {
 	u64 preempted_at; /* ns; the last wakeup preemption */
 	u64 idle_at; /* ns */
 	u64 avg_idle_ns; /* average length of its idle periods */
+	u64 busy; /* decayed average of the weight that it ran */
+	u64 busy_at; /* ns; when @busy was brought up to date */
+	u64 seen_at; /* ns; when one of our tasks last ran or ticked here */
+	u32 curr_weight; /* of the task that runs, 0: none of ours */
 	u32 invited_by; /* queue + 1; written by the inviter, which holds the idle claim */
 	u32 scan_start; /* rotates, so that pullers spread over the queues */
 	bool saw_no_hint; /* dispatch found its cache's hints clear */

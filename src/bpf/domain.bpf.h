@@ -27,6 +27,9 @@ u16 RESIZABLE_ARRAY(rodata, node_order);
  */
 u64 RESIZABLE_ARRAY(data, flag_words);
 
+/* The CPUs of all queues, queue after queue. */
+u16 RESIZABLE_ARRAY(rodata, queue_cpus);
+
 static const struct cpu_place *place_of(s32 cpu)
 {
 	return ARRAY_ELEM_PTR(cpu_places, cpu, nr_cpu_ids);
@@ -42,6 +45,14 @@ static const struct queue_place *queue_place_of(u32 queue)
 	return ARRAY_ELEM_PTR(queue_places, queue, nr_queues);
 }
 
+/* Return the @i-th CPU of a queue, -1 if it has fewer. */
+static s32 member_of(const struct queue_place *place, u32 i)
+{
+	u16 *cpu = ARRAY_ELEM_PTR(queue_cpus, place->first_member + i, nr_cpu_ids);
+
+	return i < place->nr_cpus && cpu ? *cpu : -1;
+}
+
 static const struct group_place *group_place_of(u32 group)
 {
 	return ARRAY_ELEM_PTR(group_places, group, nr_groups);
@@ -50,6 +61,14 @@ static const struct group_place *group_place_of(u32 group)
 static const struct node_place *node_place_of(u32 node)
 {
 	return ARRAY_ELEM_PTR(node_places, node, nr_nodes);
+}
+
+/* Return the first CPU of @group's first queue. */
+static s32 first_cpu_of(const struct group_place *group)
+{
+	const struct queue_place *queue = queue_place_of(group->first_queue);
+
+	return queue ? queue->cpu : -1;
 }
 
 static u64 flag_word(s32 cpu)

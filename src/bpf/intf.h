@@ -71,6 +71,8 @@ struct queue_place {
 	u16 llc;
 	u16 group;
 	u16 bit; /* in the group's word */
+	u16 first_member; /* its CPUs are queue_cpus[first_member ..] */
+	u16 nr_cpus;
 };
 
 struct group_place {
@@ -97,16 +99,25 @@ enum retune_fault {
 	FAULT_NO_INVITATIONS, /* a task that waits invites nobody */
 	FAULT_FLAGS_IGNORED, /* every level has every flag */
 	FAULT_MISCOUNT, /* one exit in 256 is not counted */
+	FAULT_NO_ORDER, /* first come, first served */
+	FAULT_NO_SLEEPER_BOUND, /* sleepers keep all their credit */
+	FAULT_NO_PREEMPTION,
+	FAULT_NO_RESCUE,
+	FAULT_NEVER_WIDE,
+	FAULT_NO_WEIGHT_RULE,
+	FAULT_NO_GATES, /* new idle: cost, dice, hotness */
+	FAULT_NO_HINTS, /* pullers read every queue */
 };
 
 /* Counters of one CPU. docs/stats.md says what each one means. */
 enum cpu_counter {
-	/* select_cpu: calls = the five exits */
+	/* select_cpu: calls = the six exits */
 	CNT_SELECT_CPU,
 	CNT_SELECT_IDLE_TARGET,
 	CNT_SELECT_IDLE_PREV,
 	CNT_SELECT_IDLE_RECENT,
 	CNT_SELECT_IDLE_LLC,
+	CNT_SELECT_IDLE_FAR,
 	CNT_SELECT_BUSY,
 	CNT_TTWU_LOCAL,
 	/* enqueue: calls = the five exits */
@@ -128,9 +139,12 @@ enum cpu_counter {
 	CNT_WAIT_REMOVED,
 	CNT_TICK_OVERLOADED,
 	CNT_INVITED,
+	CNT_REENQUEUED,
 	CNT_BACKSTOP_WALKS,
 	NR_CPU_COUNTERS,
 };
+
+enum { NR_LATENCY_BUCKETS = 20 };
 
 /* Counters of one CPU at one level. */
 enum level_counter {
@@ -138,6 +152,10 @@ enum level_counter {
 	LCNT_AFFINE_ATTEMPTS,
 	LCNT_TTWU_MOVE_AFFINE,
 	LCNT_AFFINE_FLAG_OFF,
+	LCNT_AFFINE_WIDE,
+	LCNT_AFFINE_BY_WEIGHT,
+	LCNT_SBF_PUSHED,
+	LCNT_SBW_PUSHED,
 	/* newidle: tries = gained + failed + no busy queue + cost + dice */
 	LCNT_LB_COUNT,
 	LCNT_LB_GAINED,
@@ -146,12 +164,15 @@ enum level_counter {
 	LCNT_LB_COST,
 	LCNT_LB_DICE,
 	LCNT_LB_FLAG_OFF,
+	LCNT_LB_QUEUES_READ,
 	LCNT_LB_HOT_GAINED,
 	LCNT_REFUSED_HOT,
 	LCNT_REFUSED_AFFINITY,
+	LCNT_REFUSED_PREFERRED,
 	LCNT_INVITES,
 	LCNT_INVITE_FLAG_OFF,
 	LCNT_RUN_ELSEWHERE,
+	LCNT_RESCUED,
 	LCNT_MIGRATED,
 	NR_LEVEL_COUNTERS,
 };
@@ -164,6 +185,12 @@ enum level_counter {
 struct cpu_stat {
 	u64 cpu[NR_CPU_COUNTERS];
 	u64 level[NR_LEVEL_COUNTERS][NR_LEVELS];
+	/*
+	 * Time from wakeup to run: bucket b counts [2^(b-1), 2^b) us, the first less
+	 * than 1 us, the last all that is longer. By the level between the waker's
+	 * CPU and the chosen one; the last row is for one and the same CPU.
+	 */
+	u64 latency[NR_LEVELS + 1][NR_LATENCY_BUCKETS];
 } __attribute__((aligned(128)));
 
 #endif /* __RETUNE_INTF_H */

@@ -13,8 +13,9 @@
  * shares, or exec balancing, which the kernel never hands to a BPF scheduler.
  *
  * Files: domain (places, levels, words), ctx (task and CPU), queue (waiting, order,
- * hints), idle (finding idle CPUs), wake (WAKE_AFFINE), balance (NEWIDLE and
- * invitations), stat (counters). Callbacks below are in life-cycle order; the ops
+ * hints), load (what CPUs and tasks weigh), idle (finding idle CPUs), wake
+ * (WAKE_AFFINE), spread (FORK and WAKE), balance (NEWIDLE and invitations), stat
+ * (counters). Callbacks below are in life-cycle order; the ops
  * table at the end is the index.
  */
 #include <scx/common.bpf.h>
@@ -29,6 +30,7 @@ UEI_DEFINE(uei);
 #define AVG_IDLE_CAP_NS (2 * MIGRATION_COST_NS) /* kernel: 2 x max_idle_balance_cost */
 #define DICE 1024 /* kernel: NI_RANDOM's range */
 #define TICK_NS 4000000 /* chosen: HZ=250; how long an invitation may be under way */
+#define UNSERVED_NS 50000000 /* chosen: 12 ticks without a sign of life, half of a backstop round */
 #define BACKSTOP_NS 100000000 /* chosen: well under the watchdog, seldom enough to cost nothing */
 #define NR_QUEUES_READ 8 /* chosen: bounds the remote lines that one try reads */
 #define NR_TASKS_WALKED 8 /* chosen: each step takes the DSQ's lock */
@@ -37,6 +39,8 @@ UEI_DEFINE(uei);
 const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
 const volatile u32 nr_queues = 1;
+/* nr_queues, and one per CPU more where queues are wider than a CPU. */
+const volatile u32 nr_all_queues = 1;
 const volatile u32 nr_groups = 1;
 const volatile u32 nr_nodes = 1;
 const volatile bool per_node_idle;
@@ -49,8 +53,10 @@ const volatile u64 slice_ns = 2800000;
 #include "stat.bpf.h"
 #include "ctx.bpf.h"
 #include "queue.bpf.h"
+#include "load.bpf.h"
 #include "idle.bpf.h"
 #include "wake.bpf.h"
+#include "spread.bpf.h"
 #include "balance.bpf.h"
 
 /* ---- a task wakes ---- */
@@ -65,28 +71,74 @@ static s32 claim_idle_cpu(const struct task_struct *p, const struct task_ctx *tc
 	return cpu >= 0 ? cpu : claim_idle_near(p, tctx, target, prev, false);
 }
 
+/*
+ * Return the levels at which a task that @this_cpu wakes or forks may be spread: all
+ * that have BALANCE_FORK for a new task; for a wakeup those with BALANCE_WAKE, unless
+ * WAKE_AFFINE has decided (select_task_rq_fair() takes the one path or the other).
+ */
+static u32 spread_levels(const struct wakeup *w, u64 wake_flags)
+{
+	if (wake_flags & SCX_WAKE_FORK)
+		return flagged_levels(flag_word(w->this_cpu), FLAG_BALANCE_FORK);
+	return w->is_affine ? 0 : flagged_levels(flag_word(w->this_cpu), FLAG_BALANCE_WAKE);
+}
+
+/* Claim an idle CPU where the flags let the task be spread; -EBUSY if there is none. */
+static s32 claim_idle_by_spreading(const struct task_struct *p, const struct wakeup *w, u64 wake_flags)
+{
+	u32 levels = spread_levels(w, wake_flags);
+	const struct cpu_place *there;
+	s32 cpu;
+
+	if (!levels)
+		return -EBUSY;
+	cpu = claim_idle_far(p, w->this_cpu, levels);
+	if (cpu < 0 || !(there = place_of(cpu)))
+		return cpu;
+	count(CNT_SELECT_IDLE_FAR);
+	count_at(common_level(w->here, there), wake_flags & SCX_WAKE_FORK ? LCNT_SBF_PUSHED : LCNT_SBW_PUSHED);
+	return cpu;
+}
+
+/*
+ * Claim an idle CPU for @p. A new task takes only what BALANCE_FORK offers; without the
+ * flag it begins behind its parent, as in the kernel.
+ */
+static s32 claim_any_idle(const struct task_struct *p, const struct task_ctx *tctx, const struct wakeup *w,
+			  s32 target, u64 wake_flags)
+{
+	s32 cpu = claim_idle_by_spreading(p, w, wake_flags);
+
+	if (cpu >= 0 || wake_flags & SCX_WAKE_FORK)
+		return cpu;
+	return claim_idle_cpu(p, tctx, target, w->prev);
+}
+
 s32 BPF_STRUCT_OPS(retune_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
-	s32 this_cpu = bpf_get_smp_processor_id(), target = prev_cpu, cpu;
-	const struct cpu_place *here = place_of(this_cpu);
+	struct wakeup w = { .this_cpu = bpf_get_smp_processor_id(), .prev = prev_cpu };
 	struct task_ctx *tctx = tctx_of(p);
-	bool sync_and_alone = false;
+	s32 target = prev_cpu, cpu;
 
 	count(CNT_SELECT_CPU);
-	if (!tctx || !here)
+	w.here = place_of(w.this_cpu);
+	w.there = place_of(prev_cpu);
+	if (!tctx || !w.here || !w.there)
 		goto busy;
 	if (wake_flags & SCX_WAKE_TTWU) {
-		sync_and_alone = is_sync_and_alone(wake_flags, this_cpu, here);
-		target = pick_side(p, this_cpu, prev_cpu, sync_and_alone);
+		note_duty(p, tctx, scx_bpf_now());
+		w.sync = is_sync(wake_flags);
+		w.sync_and_alone = w.sync && is_alone(w.this_cpu, w.here);
+		target = pick_side(p, tctx, &w);
 	}
-	tctx->behind_waker = sync_and_alone && target == this_cpu;
-	cpu = claim_idle_cpu(p, tctx, target, prev_cpu);
+	tctx->behind_waker = w.sync_and_alone && target == w.this_cpu;
+	cpu = claim_any_idle(p, tctx, &w, target, wake_flags);
 	if (cpu >= 0) {
-		count_wakeup(this_cpu, cpu);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+		count_wakeup(tctx, w.this_cpu, cpu);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, SCX_ENQ_IMMED);
 		return cpu;
 	}
-	count_wakeup(this_cpu, target);
+	count_wakeup(tctx, w.this_cpu, target);
 busy:
 	count(CNT_SELECT_BUSY);
 	return target;
@@ -100,7 +152,7 @@ static bool should_preempt(const struct task_struct *p, const struct task_ctx *t
 {
 	u64 now = scx_bpf_now();
 
-	if (!(enq_flags & SCX_ENQ_WAKEUP) || tctx->behind_waker || !cctx->curr_deadline ||
+	if (fault == FAULT_NO_PREEMPTION || !(enq_flags & SCX_ENQ_WAKEUP) || tctx->behind_waker || !cctx->curr_deadline ||
 	    !time_before(deadline_of(p, tctx), cctx->curr_deadline) ||
 	    time_before(now, cctx->preempted_at + slice_ns))
 		return false;
@@ -117,13 +169,17 @@ static void place_in_time(const struct task_struct *p, struct task_ctx *tctx, st
 		bound_sleeper(p, tctx, q);
 }
 
-/* Let @p wait in @queue, and invite a CPU of the cache for it. */
-static void wait_in_queue(struct task_struct *p, struct task_ctx *tctx, struct queue *q, u32 queue,
+/* Let @p wait behind what runs on @cpu, and invite a CPU of the cache for it. */
+static void wait_in_queue(struct task_struct *p, struct task_ctx *tctx, s32 cpu,
 			  const struct cpu_place *place, u64 enq_flags)
 {
-	struct waiter w = { .p = p, .place = place, .queue = queue };
 	bool pinned = is_pinned(p);
+	u32 queue = pinned ? own_queue(cpu, place) : place->queue;
+	struct waiter w = { .p = p, .place = place, .queue = queue };
+	struct queue *q = queue_of(queue);
 
+	if (!q)
+		return;
 	begin_wait(p, tctx, q, queue, pinned);
 	if (pinned) {
 		count(CNT_ENQ_PINNED);
@@ -137,13 +193,36 @@ static void wait_in_queue(struct task_struct *p, struct task_ctx *tctx, struct q
 	scx_bpf_dsq_insert_vtime(p, queue, slice_ns, deadline_of(p, tctx), enq_flags);
 }
 
+/* Return true if @p was put on the local DSQ, where only these three may be. */
+static bool try_run_at_once(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *cctx, s32 cpu,
+			    u64 enq_flags)
+{
+	/* What came back from a local DSQ found a higher class there: it waits in the queue. */
+	if (enq_flags & SCX_ENQ_REENQ) {
+		count(CNT_REENQUEUED);
+		return false;
+	}
+	/* A task that select_cpu never saw may find its CPU idle; the claim is ours to use. */
+	if (is_allowed(p, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		count(CNT_ENQ_IDLE);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_IMMED);
+		return true;
+	}
+	if (should_preempt(p, tctx, cctx, enq_flags)) {
+		count(CNT_ENQ_PREEMPT);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+		return true;
+	}
+	return false;
+}
+
 void BPF_STRUCT_OPS(retune_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	const struct cpu_place *place = place_of(cpu);
 	struct task_ctx *tctx = tctx_of(p);
 	struct cpu_ctx *cctx = cctx_of(cpu);
-	struct queue *q;
+	struct queue *base;
 
 	count(CNT_ENQUEUE);
 	if (is_percpu_kthread(p) || (fault == FAULT_PINNED_TO_LOCAL && is_pinned(p))) {
@@ -151,23 +230,13 @@ void BPF_STRUCT_OPS(retune_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
-	if (!place || !tctx || !cctx || !(q = queue_of(place->queue))) {
+	if (!place || !tctx || !cctx || !(base = queue_of(place->queue))) {
 		scx_bpf_error("CPU %d or task %d is not known", cpu, p->pid);
 		return;
 	}
-	place_in_time(p, tctx, q, place->queue, enq_flags);
-	/* A task that select_cpu never saw may find its CPU idle; the claim is ours to use. */
-	if (is_allowed(p, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		count(CNT_ENQ_IDLE);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
-		return;
-	}
-	if (should_preempt(p, tctx, cctx, enq_flags)) {
-		count(CNT_ENQ_PREEMPT);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
-		return;
-	}
-	wait_in_queue(p, tctx, q, place->queue, place, enq_flags);
+	place_in_time(p, tctx, base, place->queue, enq_flags);
+	if (!try_run_at_once(p, tctx, cctx, cpu, enq_flags))
+		wait_in_queue(p, tctx, cpu, place, enq_flags);
 }
 
 /* ---- a CPU wants a task ---- */
@@ -192,57 +261,99 @@ static u64 head_deadline(u32 queue)
 	return deadline;
 }
 
-/* Return true if @prev, which is still runnable, comes before all that wait in @queue. */
-static bool keeps_running(struct task_struct *prev, struct cpu_ctx *cctx, u32 queue)
-{
-	struct task_ctx *tctx = tctx_of(prev);
-	u64 head = head_deadline(queue), ran;
+/* The queue whose head comes first, and that head's deadline (0: nothing waits). */
+struct head {
+	u32 queue;
+	u64 deadline;
+};
 
-	if (!head || !tctx)
-		return !head;
+/* Return the earlier head of the shared queue and of the CPU's own. */
+static struct head first_head(s32 cpu, const struct cpu_place *place)
+{
+	struct head head = { .queue = place->queue, .deadline = head_deadline(place->queue) };
+	u32 own = own_queue(cpu, place);
+	u64 deadline;
+
+	if (own == place->queue)
+		return head;
+	deadline = head_deadline(own);
+	if (deadline && (!head.deadline || time_before(deadline, head.deadline))) {
+		head.queue = own;
+		head.deadline = deadline;
+	}
+	return head;
+}
+
+static bool is_runnable(const struct task_struct *prev)
+{
+	return prev && prev->scx.flags & SCX_TASK_QUEUED;
+}
+
+/* Return true if @prev, which has run for some time now, still comes before @deadline. */
+static bool comes_before(const struct task_struct *prev, u64 deadline)
+{
+	struct task_ctx *tctx = tctx_of((struct task_struct *)prev);
+	u64 ran;
+
+	if (!tctx)
+		return false;
 	ran = prev->se.sum_exec_runtime - tctx->exec_at;
-	return time_before(deadline_of(prev, tctx) + scale_by_weight(prev, ran), head);
+	return time_before(deadline_of(prev, tctx) + scale_by_weight(prev, ran), deadline);
+}
+
+/* Let @prev go on; otherwise the kernel would give it 20 ms (SCX_SLICE_DFL). */
+static void keep_running(struct task_struct *prev)
+{
+	scx_bpf_task_set_slice(prev, slice_ns);
+	count(CNT_DISP_KEPT);
+}
+
+/* Move a task of the CPU's queues to its local DSQ, the earlier head first. */
+static bool take_own(s32 cpu, const struct cpu_place *place, u32 first)
+{
+	u32 own = own_queue(cpu, place);
+
+	if (scx_bpf_dsq_move_to_local(first, 0))
+		return true;
+	/* The first head may be for other CPUs of a wide queue only. */
+	return own != place->queue && scx_bpf_dsq_move_to_local(first == own ? place->queue : own, 0);
 }
 
 void BPF_STRUCT_OPS(retune_dispatch, s32 cpu, struct task_struct *prev)
 {
 	const struct cpu_place *place = place_of(cpu);
 	struct cpu_ctx *cctx = cctx_of(cpu);
+	struct head head;
 
 	count(CNT_DISPATCH);
-	if (!place || !cctx)
-		return;
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED && keeps_running(prev, cctx, place->queue)) {
-		/* Otherwise the kernel would give it 20 ms (SCX_SLICE_DFL). */
-		scx_bpf_task_set_slice(prev, slice_ns);
-		count(CNT_DISP_KEPT);
+	if (!place || !cctx || place->queue >= nr_queues) {
+		count(CNT_DISP_NOTHING);
 		return;
 	}
-	if (scx_bpf_dsq_move_to_local(place->queue, 0)) {
+	head = first_head(cpu, place);
+	if (is_runnable(prev) && (!head.deadline || comes_before(prev, head.deadline))) {
+		keep_running(prev);
+		return;
+	}
+	if (take_own(cpu, place, head.queue))
 		count(CNT_DISP_OWN);
-		return;
-	}
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
-		scx_bpf_task_set_slice(prev, slice_ns);
-		count(CNT_DISP_KEPT);
-		return;
-	}
-	if (newidle_balance(cpu)) {
+	else if (is_runnable(prev))
+		keep_running(prev);
+	else if (newidle_balance(cpu))
 		count(CNT_DISP_PULLED);
-		return;
-	}
-	count(CNT_DISP_NOTHING);
+	else
+		count(CNT_DISP_NOTHING);
 }
 
 /* ---- a task runs ---- */
 
-/* Count where a task that waited in @waited_in began to run. */
+/* Count where a task that waited in @waited_in began to run; pinned ones run at home. */
 static void count_run(u32 waited_in, const struct cpu_place *here)
 {
 	const struct queue_place *qplace = queue_place_of(waited_in);
 	const struct cpu_place *there;
 
-	if (waited_in == here->queue)
+	if (waited_in == here->queue || waited_in >= nr_queues)
 		count(CNT_RUN_OWN);
 	else if (qplace && (there = place_of(qplace->cpu)))
 		count_at(common_level(here, there), LCNT_RUN_ELSEWHERE);
@@ -268,6 +379,7 @@ void BPF_STRUCT_OPS(retune_running, struct task_struct *p)
 	const struct cpu_place *here = place_of(cpu);
 	struct task_ctx *tctx = tctx_of(p);
 	struct cpu_ctx *cctx = cctx_of(cpu);
+	u64 now = scx_bpf_now();
 	struct queue *q;
 	u32 waited_in;
 
@@ -279,19 +391,28 @@ void BPF_STRUCT_OPS(retune_running, struct task_struct *p)
 	note_cpu(tctx, cpu, here);
 	rebase_vtime(p, tctx, here->queue);
 	advance_vnow(q, tctx->vtime);
+	if (tctx->woken_at)
+		count_latency(tctx->woken_level, time_delta(now, tctx->woken_at));
+	tctx->woken_at = 0;
 	tctx->exec_at = p->se.sum_exec_runtime;
+	note_busy(cctx, now, p->scx.weight);
+	cctx->seen_at = now;
 	cctx->curr_deadline = deadline_of(p, tctx);
 }
 
 void BPF_STRUCT_OPS(retune_tick, struct task_struct *p)
 {
-	const struct cpu_place *place = place_of(scx_bpf_task_cpu(p));
+	s32 cpu = scx_bpf_task_cpu(p);
+	const struct cpu_place *place = place_of(cpu);
 	struct queue *q = place ? queue_of(place->queue) : NULL;
+	struct cpu_ctx *cctx = cctx_of(cpu);
 
+	if (cctx)
+		cctx->seen_at = scx_bpf_now();
 	if (!q || !has_movable(q))
 		return;
 	count(CNT_TICK_OVERLOADED);
-	invite_for_queue(place->queue, scx_bpf_now());
+	invite_for_queue(place->queue, scx_bpf_now(), false);
 }
 
 void BPF_STRUCT_OPS(retune_stopping, struct task_struct *p, bool runnable)
@@ -304,8 +425,10 @@ void BPF_STRUCT_OPS(retune_stopping, struct task_struct *p, bool runnable)
 	tctx->vtime += scale_by_weight(p, p->se.sum_exec_runtime - tctx->exec_at);
 	tctx->exec_at = p->se.sum_exec_runtime;
 	tctx->stopped_at = scx_bpf_now();
-	if (cctx)
+	if (cctx) {
+		note_busy(cctx, tctx->stopped_at, 0);
 		cctx->curr_deadline = 0;
+	}
 }
 
 void BPF_STRUCT_OPS(retune_quiescent, struct task_struct *p, u64 deq_flags)
@@ -331,9 +454,9 @@ void BPF_STRUCT_OPS(retune_update_idle, s32 cpu, bool idle)
 {
 	const struct cpu_place *place = place_of(cpu);
 	struct cpu_ctx *cctx = cctx_of(cpu);
-	struct queue *q;
+	struct queue *q, *own;
 
-	if (!place || !cctx || !(q = queue_of(place->queue)))
+	if (!place || !cctx || !(q = queue_of(place->queue)) || !(own = queue_of(own_queue(cpu, place))))
 		return;
 	if (!idle) {
 		note_idle_end(cctx, scx_bpf_now());
@@ -341,8 +464,17 @@ void BPF_STRUCT_OPS(retune_update_idle, s32 cpu, bool idle)
 	}
 	cctx->idle_at = scx_bpf_now();
 	/* Pairs with begin_wait(): see the head of queue.bpf.h. */
-	if (has_waiting(q) || missed_a_hint(cctx, place))
+	if (has_waiting(q) || has_waiting(own) || missed_a_hint(cctx, place))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
+ * A higher class takes the CPU: what is on its local DSQ must not wait there, where
+ * nobody else can take it. It comes back through enqueue() and waits in the queue.
+ */
+void BPF_STRUCT_OPS(retune_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
 }
 
 /* ---- the backstop ---- */
@@ -359,8 +491,29 @@ struct {
 } backstops SEC(".maps");
 
 /*
- * Invite for every queue that has a hint. The ticks do this all the time; the
- * timer is for CPUs that get no ops.tick(), because a real-time task holds them.
+ * Return true if no CPU of @queue has run one of our tasks of late: a higher class
+ * holds them all, and what waits there can only run elsewhere.
+ */
+static bool is_unserved(u32 queue, u64 now)
+{
+	const struct queue_place *place = queue_place_of(queue);
+	u32 i;
+
+	if (!place || fault == FAULT_NO_RESCUE)
+		return false;
+	bpf_for(i, 0, place->nr_cpus) {
+		struct cpu_ctx *cctx = cctx_of(member_of(place, i));
+
+		if (cctx && time_before(now, READ_ONCE(cctx->seen_at) + UNSERVED_NS))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Invite for every queue where a task waits, flags or no flags where no CPU can
+ * serve it. The ticks do the former all the time; the timer is for CPUs that get
+ * no ops.tick(), because a real-time task holds them.
  */
 static int walk_backstop(void *map, u32 *key, struct backstop *backstop)
 {
@@ -369,7 +522,7 @@ static int walk_backstop(void *map, u32 *key, struct backstop *backstop)
 
 	count_from_timer(CNT_BACKSTOP_WALKS);
 	bpf_for(queue, 0, nr_queues)
-		invite_for_queue(queue, now);
+		invite_for_queue(queue, now, is_unserved(queue, now));
 	bpf_timer_start(&backstop->timer, BACKSTOP_NS, 0);
 	return 0;
 }
@@ -399,6 +552,7 @@ s32 BPF_STRUCT_OPS(retune_init_task, struct task_struct *p, struct scx_init_task
 	if (!tctx)
 		return -ENOMEM;
 	tctx->last_cpu = -1;
+	tctx->duty = DUTY_ONE;
 	tctx->recent_cpu = -1;
 	return 0;
 }
@@ -436,9 +590,9 @@ static s32 create_queues(void)
 	u32 queue;
 	s32 err;
 
-	bpf_for(queue, 0, nr_queues) {
-		const struct queue_place *place = queue_place_of(queue);
-		const struct cpu_place *cpu = place ? place_of(place->cpu) : NULL;
+	bpf_for(queue, 0, nr_all_queues) {
+		const struct queue_place *shared = queue_place_of(queue);
+		const struct cpu_place *cpu = shared ? place_of(shared->cpu) : place_of(queue - nr_queues);
 
 		if (!cpu)
 			return -ENOENT;
@@ -510,6 +664,7 @@ SCX_OPS_DEFINE(retune_ops,
 	       .stopping	= (void *)retune_stopping,
 	       .quiescent	= (void *)retune_quiescent,
 	       .update_idle	= (void *)retune_update_idle,
+	       .cpu_release	= (void *)retune_cpu_release,
 	       .init_task	= (void *)retune_init_task,
 	       .enable		= (void *)retune_enable,
 	       .disable		= (void *)retune_disable,

@@ -4,6 +4,8 @@
  * find work without reading every queue.
  *
  * A queue's tasks are in the kernel's DSQ of the same number, ordered by deadline.
+ * With queues wider than one CPU each CPU has a queue of its own besides, for the
+ * tasks that it alone may run; both are ordered on the wide queue's time.
  * The load words are ours: the kernel links a task into its DSQ only after
  * ops.enqueue() has returned, so what a DSQ holds cannot be asked there. A load
  * word is raised by a fetching atomic, a full barrier, before enqueue looks for
@@ -36,7 +38,13 @@ struct hints RESIZABLE_ARRAY(data, node_hints);
 
 static struct queue *queue_of(u32 queue)
 {
-	return ARRAY_ELEM_PTR(queues, queue, nr_queues);
+	return ARRAY_ELEM_PTR(queues, queue, nr_all_queues);
+}
+
+/* Return the queue of the tasks that only @cpu may run. */
+static u32 own_queue(s32 cpu, const struct cpu_place *place)
+{
+	return nr_all_queues == nr_queues ? place->queue : nr_queues + cpu;
 }
 
 static struct hints *group_hints_of(u32 group)
@@ -164,7 +172,7 @@ static u64 scale_by_weight(const struct task_struct *p, u64 ns)
 
 static u64 deadline_of(const struct task_struct *p, const struct task_ctx *tctx)
 {
-	return tctx->vtime + scale_by_weight(p, slice_ns);
+	return fault == FAULT_NO_ORDER ? scx_bpf_now() : tctx->vtime + scale_by_weight(p, slice_ns);
 }
 
 static s64 clamp_lag(s64 lag, s64 bound)
@@ -190,6 +198,8 @@ static void bound_sleeper(const struct task_struct *p, struct task_ctx *tctx, co
 {
 	u64 oldest = READ_ONCE(q->vnow) - scale_by_weight(p, slice_ns);
 
+	if (fault == FAULT_NO_SLEEPER_BOUND)
+		return;
 	if (time_before(tctx->vtime, oldest))
 		tctx->vtime = oldest;
 }

@@ -34,6 +34,19 @@ static void count_at(u32 level, enum level_counter counter)
 		stat->level[counter][level]++;
 }
 
+/* Count @ns from wakeup to run, for a wakeup across @level. */
+static void count_latency(u32 level, s64 ns)
+{
+	struct cpu_stat *stat = this_stat();
+	u64 us = ns > 0 ? ns / 1000 : 0; /* clocks of two CPUs may differ a little */
+	u32 bucket = us ? log2_u64(us) : 0;
+
+	if (bucket >= NR_LATENCY_BUCKETS)
+		bucket = NR_LATENCY_BUCKETS - 1;
+	if (stat && level <= NR_LEVELS)
+		stat->latency[level][bucket]++;
+}
+
 /* Count from the timer, which has a row of its own and may be interrupted. */
 static void count_from_timer(enum cpu_counter counter)
 {

@@ -83,9 +83,7 @@ impl Flag {
     /// Why this build cannot deliver the flag; none when it can. `n/a` and refusals come from here.
     pub fn undelivered(self) -> Option<&'static str> {
         match self {
-            Flag::WakeAffine | Flag::BalanceNewidle => None,
-            Flag::BalanceFork => Some("this build does not balance on fork yet"),
-            Flag::BalanceWake => Some("this build does not balance on wakeup yet"),
+            Flag::WakeAffine | Flag::BalanceNewidle | Flag::BalanceFork | Flag::BalanceWake => None,
             Flag::BalanceExec => Some("sched_ext never delivers exec balancing"),
             Flag::LoadBalance => Some("this build has no periodic balance yet"),
         }

@@ -32,6 +32,14 @@ pub enum Fault {
     NoInvitations = intf::retune_fault_FAULT_NO_INVITATIONS as isize,
     FlagsIgnored = intf::retune_fault_FAULT_FLAGS_IGNORED as isize,
     Miscount = intf::retune_fault_FAULT_MISCOUNT as isize,
+    NoOrder = intf::retune_fault_FAULT_NO_ORDER as isize,
+    NoSleeperBound = intf::retune_fault_FAULT_NO_SLEEPER_BOUND as isize,
+    NoPreemption = intf::retune_fault_FAULT_NO_PREEMPTION as isize,
+    NoRescue = intf::retune_fault_FAULT_NO_RESCUE as isize,
+    NeverWide = intf::retune_fault_FAULT_NEVER_WIDE as isize,
+    NoWeightRule = intf::retune_fault_FAULT_NO_WEIGHT_RULE as isize,
+    NoGates = intf::retune_fault_FAULT_NO_GATES as isize,
+    NoHints = intf::retune_fault_FAULT_NO_HINTS as isize,
 }
 
 /// Where libbpf keeps an opened object; it must outlive the scheduler.
@@ -72,6 +80,7 @@ impl<'a> Opened<'a> {
         rodata.nr_cpu_ids = plan.cpus.len() as u32;
         rodata.nr_llcs = plan.llcs.len() as u32;
         rodata.nr_queues = plan.queues.len() as u32;
+        rodata.nr_all_queues = plan.nr_all_queues() as u32;
         rodata.nr_groups = plan.groups.len() as u32;
         rodata.nr_nodes = plan.nodes.len() as u32;
         rodata.per_node_idle = per_node_idle(plan) != 0;
@@ -85,6 +94,7 @@ impl<'a> Opened<'a> {
         memory::fill(&mut maps.rodata_cpu_places, &plan.cpus)?;
         memory::fill(&mut maps.rodata_llc_places, &plan.llcs)?;
         memory::fill(&mut maps.rodata_queue_places, &plan.queues)?;
+        memory::fill(&mut maps.rodata_queue_cpus, &filled_up(&plan.queue_cpus, plan.cpus.len()))?;
         memory::fill(&mut maps.rodata_group_places, &plan.groups)?;
         memory::fill(&mut maps.rodata_node_places, &plan.nodes)?;
         memory::fill(&mut maps.rodata_node_levels, &plan.node_levels)?;
@@ -95,7 +105,7 @@ impl<'a> Opened<'a> {
     fn size_state(&mut self, plan: &Plan) -> Result<()> {
         let maps = &mut self.skel.maps;
         memory::resize::<types::cpu_ctx>(&mut maps.data_cpu_ctxs, plan.cpus.len())?;
-        memory::resize::<types::queue>(&mut maps.data_queues, plan.queues.len())?;
+        memory::resize::<types::queue>(&mut maps.data_queues, plan.nr_all_queues())?;
         memory::resize::<types::hints>(&mut maps.data_group_hints, plan.groups.len())?;
         memory::resize::<types::hints>(&mut maps.data_node_hints, plan.nodes.len())?;
         memory::resize::<cpu_stat>(&mut maps.data_cpu_stats, plan.cpus.len() + 1)?;
@@ -108,6 +118,11 @@ impl<'a> Opened<'a> {
         let skel = scx_ops_load!(skel, retune_ops, uei).context("cannot load the BPF programs")?;
         Ok(Loaded { skel })
     }
+}
+
+/// The table with zeroes behind it: BPF bounds this index by the number of CPUs.
+fn filled_up(table: &[u16], len: usize) -> Vec<u16> {
+    table.iter().copied().chain(std::iter::repeat(0)).take(len).collect()
 }
 
 /// Idle masks per node, where there are several nodes and the kernel has them (6.15).

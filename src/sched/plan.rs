@@ -23,6 +23,8 @@ pub struct Plan {
     pub cpus: Vec<cpu_place>,
     pub llcs: Vec<llc_place>,
     pub queues: Vec<queue_place>,
+    /// The CPUs of all queues, queue after queue.
+    pub queue_cpus: Vec<u16>,
     pub groups: Vec<group_place>,
     pub nodes: Vec<node_place>,
     /// `[from * nodes + to]`: level index, or `NO_LEVEL`.
@@ -31,6 +33,38 @@ pub struct Plan {
     pub node_order: Vec<u16>,
     /// Some core has more than one thread.
     pub smt: bool,
+    /// Most CPUs of a queue; never more than share a last-level cache.
+    width: usize,
+}
+
+/// How many CPUs share a run queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueCpus {
+    /// At most so many, all of one last-level cache.
+    UpTo(usize),
+    /// All CPUs of a last-level cache.
+    Llc,
+}
+
+impl Default for QueueCpus {
+    /// The kernel's shape.
+    fn default() -> Self {
+        QueueCpus::UpTo(1)
+    }
+}
+
+impl std::str::FromStr for QueueCpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse::<usize>()) {
+            ("llc", _) => Ok(QueueCpus::Llc),
+            (_, Ok(cpus)) if (1..=WORD_BITS * WORD_BITS).contains(&cpus) => {
+                Ok(QueueCpus::UpTo(cpus))
+            }
+            _ => Err(format!("'{text}' is neither a number of CPUs (1 and up) nor llc")),
+        }
+    }
 }
 
 impl Plan {
@@ -38,11 +72,11 @@ impl Plan {
     ///
     /// Errors: more CPUs than 16-bit numbers, or a node with more than 64 groups
     /// (4,096 CPUs): such machines are not known.
-    pub fn new(machine: &Machine) -> Result<Plan, Error> {
+    pub fn new(machine: &Machine, queue_cpus: QueueCpus) -> Result<Plan, Error> {
         if machine.nr_cpu_ids >= NOWHERE as usize {
             return Err(too_large("CPUs", machine.nr_cpu_ids, NOWHERE as usize - 1));
         }
-        let mut plan = Plan::empty(machine);
+        let mut plan = Plan::empty(machine, queue_cpus);
         for node in machine.nodes() {
             plan.add_node(machine, node)?;
         }
@@ -50,16 +84,26 @@ impl Plan {
         Ok(plan)
     }
 
-    fn empty(machine: &Machine) -> Plan {
+    /// Queues in all: where they are wider than a CPU, each CPU has one of its own besides.
+    pub fn nr_all_queues(&self) -> usize {
+        if self.width == 1 { self.queues.len() } else { self.queues.len() + self.cpus.len() }
+    }
+
+    fn empty(machine: &Machine, queue_cpus: QueueCpus) -> Plan {
         Plan {
             cpus: (0..machine.nr_cpu_ids).map(|cpu| offline_place(cpu as u16)).collect(),
             llcs: Vec::new(),
             queues: Vec::new(),
+            queue_cpus: Vec::new(),
             groups: Vec::new(),
             nodes: Vec::new(),
             node_levels: Vec::new(),
             node_order: Vec::new(),
             smt: machine.cpus.values().any(|cpu| cpu.domain(Level::SMT).is_some()),
+            width: match queue_cpus {
+                QueueCpus::UpTo(cpus) => cpus,
+                QueueCpus::Llc => usize::MAX,
+            },
         }
     }
 
@@ -84,9 +128,10 @@ impl Plan {
 
     fn add_llc(&mut self, machine: &Machine, span: &CpuSet, first_group_of_node: usize) {
         let first_group = self.groups.len();
-        let cpus: Vec<usize> = span.iter().collect();
-        for chunk in cpus.chunks(WORD_BITS) {
-            self.add_group(machine, chunk, first_group_of_node);
+        let cpus = nearest_together(machine, span);
+        let queues: Vec<&[usize]> = cpus.chunks(self.width.min(cpus.len())).collect();
+        for group in queues.chunks(WORD_BITS) {
+            self.add_group(machine, group, first_group_of_node);
         }
         self.llcs.push(llc_place {
             node: self.nodes.len() as u16,
@@ -96,7 +141,7 @@ impl Plan {
         });
     }
 
-    fn add_group(&mut self, machine: &Machine, cpus: &[usize], first_group_of_node: usize) {
+    fn add_group(&mut self, machine: &Machine, queues: &[&[usize]], first_group_of_node: usize) {
         let group = self.groups.len();
         self.groups.push(group_place {
             first_queue: self.queues.len() as u16,
@@ -104,12 +149,13 @@ impl Plan {
             llc: self.llcs.len() as u16,
             bit: (group - first_group_of_node) as u16,
         });
-        for (bit, &cpu) in cpus.iter().enumerate() {
-            self.add_cpu(&machine.cpus[&cpu], group, bit);
+        for (bit, cpus) in queues.iter().enumerate() {
+            cpus.iter().for_each(|cpu| self.add_cpu(&machine.cpus[cpu]));
+            self.add_queue(cpus, group, bit);
         }
     }
 
-    fn add_cpu(&mut self, cpu: &Cpu, group: usize, bit: usize) {
+    fn add_cpu(&mut self, cpu: &Cpu) {
         self.cpus[cpu.id] = cpu_place {
             dom: local_domains(cpu),
             node: self.nodes.len() as u16,
@@ -117,12 +163,18 @@ impl Plan {
             queue: self.queues.len() as u16,
             levels: cpu.domains.iter().fold(0, |bits, domain| bits | 1 << domain.level.index()),
         };
+    }
+
+    fn add_queue(&mut self, cpus: &[usize], group: usize, bit: usize) {
         self.queues.push(queue_place {
-            cpu: cpu.id as u16,
+            cpu: cpus[0] as u16,
             llc: self.llcs.len() as u16,
             group: group as u16,
             bit: bit as u16,
+            first_member: self.queue_cpus.len() as u16,
+            nr_cpus: cpus.len() as u16,
         });
+        self.queue_cpus.extend(cpus.iter().map(|&cpu| cpu as u16));
     }
 
     fn relate_nodes(&mut self, machine: &Machine) {
@@ -154,6 +206,17 @@ fn llcs_of(machine: &Machine, cpus: &CpuSet) -> Vec<CpuSet> {
         .filter_map(|span| Some((span.first()?, span)))
         .collect();
     spans.into_values().collect()
+}
+
+/// A cache's CPUs so that those of a core, then of a cluster, stand side by side: a queue
+/// wider than a CPU then splits neither if it can.
+fn nearest_together(machine: &Machine, span: &CpuSet) -> Vec<usize> {
+    let mut cpus: Vec<usize> = span.iter().collect();
+    cpus.sort_by_key(|cpu| {
+        let [smt, cls, ..] = local_domains(&machine.cpus[cpu]);
+        (cls, smt, *cpu)
+    });
+    cpus
 }
 
 /// A domain below NUMA is known by its first CPU, because domains of one level do not

@@ -12,7 +12,7 @@ use scx_utils::UserExitInfo;
 
 use super::attach::{Attached, Fault, Opened, Storage};
 use super::libbpf;
-use super::plan::Plan;
+use super::plan::{Plan, QueueCpus};
 use super::probe;
 use crate::cli::SocketArgs;
 use crate::control::server::Server;
@@ -31,6 +31,10 @@ pub struct RunArgs {
     /// Flags to begin with, instead of mainline's: assignments or a preset
     #[arg(long, value_name = "ASSIGNMENTS")]
     pub set: Vec<String>,
+    /// CPUs that share a run queue: a number, or llc for all of a last-level cache. One is the
+    /// kernel's shape; wider queues need no balance inside, and share a lock
+    #[arg(long, value_name = "N|llc", default_value = "1")]
+    pub queue_cpus: QueueCpus,
     /// Print what would be loaded, and load nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -53,15 +57,20 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let mut machine = Machine::from_root(Path::new("/"))?;
     let mut matrix = first_matrix(&args.set, &machine)?;
     if args.dry_run {
-        print!("{}", describe(&machine, &Plan::new(&machine)?, &matrix));
+        print!("{}", describe(&machine, &Plan::new(&machine, args.queue_cpus)?, &matrix));
         return Ok(0);
     }
     probe::check()?;
     let stop = stop_on_signal()?;
     let mut server = Server::bind(&args.socket.socket)?;
     for epoch in 1.. {
-        let mut session =
-            Session { machine: &machine, matrix: &mut matrix, epoch, fault: args.fault };
+        let mut session = Session {
+            machine: &machine,
+            matrix: &mut matrix,
+            epoch,
+            fault: args.fault,
+            queue_cpus: args.queue_cpus,
+        };
         match session.run(&mut server, &stop)? {
             Outcome::Stopped => break,
             Outcome::Restart => machine = Machine::from_root(Path::new("/"))?,
@@ -92,11 +101,12 @@ struct Session<'a> {
     matrix: &'a mut Matrix,
     epoch: u64,
     fault: Fault,
+    queue_cpus: QueueCpus,
 }
 
 impl Session<'_> {
     fn run(&mut self, server: &mut Server, stop: &AtomicBool) -> Result<Outcome> {
-        let plan = Plan::new(self.machine)?;
+        let plan = Plan::new(self.machine, self.queue_cpus)?;
         let mut storage = Storage::uninit();
         libbpf::keep_messages();
         let mut attached = self

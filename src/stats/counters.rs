@@ -37,6 +37,11 @@ pub const CPU_COUNTERS: &[Counter] = &[
         "select_idle_llc",
         "... another CPU of the target's cache",
     ),
+    counter(
+        cpu_counter_CNT_SELECT_IDLE_FAR,
+        "select_idle_far",
+        "... a CPU that BALANCE_FORK or BALANCE_WAKE found",
+    ),
     counter(cpu_counter_CNT_SELECT_BUSY, "select_busy", "... no idle CPU"),
     counter(
         cpu_counter_CNT_TTWU_LOCAL,
@@ -63,6 +68,11 @@ pub const CPU_COUNTERS: &[Counter] = &[
         "ticks that found a movable task waiting",
     ),
     counter(cpu_counter_CNT_INVITED, "invited", "invitations that a CPU answered"),
+    counter(
+        cpu_counter_CNT_REENQUEUED,
+        "reenqueued",
+        "tasks that came back from a local DSQ whose CPU a higher class had taken",
+    ),
     counter(cpu_counter_CNT_BACKSTOP_WALKS, "backstop_walks", "rounds of the 100 ms timer"),
 ];
 
@@ -88,6 +98,22 @@ pub const LEVEL_COUNTERS: &[Counter] = &[
         "affine_flag_off",
         "wakeups that stayed on the previous side because WAKE_AFFINE is off",
     ),
+    counter(
+        level_counter_LCNT_AFFINE_WIDE,
+        "affine_wide",
+        "wakeups that stayed on the previous side because they are wide (wake_wide)",
+    ),
+    counter(
+        level_counter_LCNT_AFFINE_BY_WEIGHT,
+        "affine_by_weight",
+        "... of ttwu_move_affine, decided by load",
+    ),
+    counter(
+        level_counter_LCNT_SBF_PUSHED,
+        "sbf_pushed",
+        "forks that BALANCE_FORK moved (schedstat's name, never written there)",
+    ),
+    counter(level_counter_LCNT_SBW_PUSHED, "sbw_pushed", "wakeups that BALANCE_WAKE moved"),
     counter(level_counter_LCNT_LB_COUNT, "lb_count", "new-idle tries (schedstat's name)"),
     counter(level_counter_LCNT_LB_GAINED, "lb_gained", "... that pulled a task"),
     counter(
@@ -112,6 +138,11 @@ pub const LEVEL_COUNTERS: &[Counter] = &[
         "CPUs gone idle that did not look because BALANCE_NEWIDLE is off",
     ),
     counter(
+        level_counter_LCNT_LB_QUEUES_READ,
+        "lb_queues_read",
+        "queues that tries read, at most 8 each, flagged ones only",
+    ),
+    counter(
         level_counter_LCNT_LB_HOT_GAINED,
         "lb_hot_gained",
         "cache-hot tasks taken after failed tries",
@@ -127,6 +158,11 @@ pub const LEVEL_COUNTERS: &[Counter] = &[
         "tasks passed over: they may not run on the puller",
     ),
     counter(
+        level_counter_LCNT_REFUSED_PREFERRED,
+        "refused_preferred",
+        "tasks passed over: NUMA balancing wants them where they are",
+    ),
+    counter(
         level_counter_LCNT_INVITES,
         "invites",
         "idle CPUs invited, by the level between them and the queue",
@@ -140,6 +176,11 @@ pub const LEVEL_COUNTERS: &[Counter] = &[
         level_counter_LCNT_RUN_ELSEWHERE,
         "run_elsewhere",
         "waits that ended on another CPU than the queue's",
+    ),
+    counter(
+        level_counter_LCNT_RESCUED,
+        "rescued",
+        "tasks pulled whatever the flags, because a higher class held all their queue's CPUs",
     ),
     counter(
         level_counter_LCNT_MIGRATED,

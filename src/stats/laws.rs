@@ -48,6 +48,7 @@ pub const LAWS: &[Law] = &[
             cpu_counter_CNT_SELECT_IDLE_PREV,
             cpu_counter_CNT_SELECT_IDLE_RECENT,
             cpu_counter_CNT_SELECT_IDLE_LLC,
+            cpu_counter_CNT_SELECT_IDLE_FAR,
             cpu_counter_CNT_SELECT_BUSY,
         ])],
     ),

@@ -1,13 +1,14 @@
 //! Workloads made of threads, which say where they are and how far they have come.
 
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gettid};
 
 /// Lets the calling thread run on `cpus` only.
 pub fn pin_to(cpus: impl IntoIterator<Item = usize>) {
@@ -28,6 +29,9 @@ pub struct Progress {
     /// CPU time that the kernel has charged, ns.
     pub run_ns: AtomicU64,
     is_released: AtomicBool,
+    /// How long to sleep next, ms; 0 once that sleep has begun.
+    pause_ms: AtomicU64,
+    tid: AtomicI32,
     /// Times without progress of this thread, as (begin, end) in ns since the group's start.
     gaps: std::sync::Mutex<Vec<(u64, u64)>>,
 }
@@ -59,6 +63,23 @@ impl Spinners {
     /// Lets a spinner run everywhere from now on; nothing moves it but the scheduler.
     pub fn release(&self, spinner: usize) {
         self.progress[spinner].is_released.store(true, Ordering::Relaxed);
+    }
+
+    /// Changes a spinner's nice value.
+    pub fn renice(&self, spinner: usize, nice: i32) {
+        let tid = self.progress[spinner].tid.load(Ordering::Relaxed).to_string();
+        let status = Command::new("renice").args(["-n", &nice.to_string(), "-p", &tid]).status();
+        assert!(status.expect("start renice").success());
+    }
+
+    /// Has a spinner sleep once.
+    pub fn pause(&self, spinner: usize, time: Duration) {
+        self.progress[spinner].pause_ms.store(time.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the pause that was asked for has begun.
+    pub fn is_paused(&self, spinner: usize) -> bool {
+        self.progress[spinner].pause_ms.load(Ordering::Relaxed) == 0
     }
 
     pub fn loops(&self) -> Vec<u64> {
@@ -107,6 +128,7 @@ const SHORTEST_GAP_NS: u64 = 1_000_000;
 
 fn spin(home: &[usize], stop: &AtomicBool, progress: &Progress, origin: Instant) {
     pin_to(home.iter().copied());
+    progress.tid.store(gettid().as_raw(), Ordering::Relaxed);
     let mut is_wide = false;
     let mut last = origin.elapsed().as_nanos() as u64;
     while !stop.load(Ordering::Relaxed) {
@@ -117,6 +139,11 @@ fn spin(home: &[usize], stop: &AtomicBool, progress: &Progress, origin: Instant)
         progress.cpu.store(sched_getcpu().expect("getcpu"), Ordering::Relaxed);
         progress.run_ns.store(thread_run_ns(), Ordering::Relaxed);
         last = progress.note_gap(last, origin);
+        let pause_ms = progress.pause_ms.load(Ordering::Relaxed);
+        if pause_ms > 0 {
+            progress.pause_ms.store(0, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(pause_ms));
+        }
         if !is_wide && progress.is_released.load(Ordering::Relaxed) {
             pin_to(0..16);
             is_wide = true;
