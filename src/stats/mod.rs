@@ -11,13 +11,20 @@ use std::mem::{offset_of, size_of};
 
 use serde::{Deserialize, Serialize};
 
-use crate::bpf::intf::{cpu_counter, cpu_stat, level_counter};
+use crate::bpf::intf::{NR_LATENCY_BUCKETS, cpu_counter, cpu_stat, level_counter};
 use crate::topology::{CpuSet, Level, NR_LEVELS};
 pub use counters::{CPU_COUNTERS, Counter, LEVEL_COUNTERS};
 pub use laws::{LAWS, Law, Standing, Verdict, verdicts};
 
 const WORDS_PER_ROW: usize = size_of::<cpu_stat>() / size_of::<u64>();
 const FIRST_LEVEL_WORD: usize = offset_of!(cpu_stat, level) / size_of::<u64>();
+const FIRST_LATENCY_WORD: usize = offset_of!(cpu_stat, latency) / size_of::<u64>();
+
+/// Buckets of a latency histogram: bucket `b` counts times of `2^(b-1)` to `2^b` us, the
+/// first those below 1 us, the last all that are longer.
+pub const NR_BUCKETS: usize = NR_LATENCY_BUCKETS as usize;
+/// Histograms of a row: one per level, and the last for wakeups to the waker's own CPU.
+pub const NR_HISTOGRAMS: usize = NR_LEVELS + 1;
 
 /// All counters at one moment. Row `n` is CPU `n`'s; the last row is the timer's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +47,9 @@ pub struct Row {
     pub cpu: Vec<u64>,
     /// At `LEVEL_COUNTERS`' indices, then by level index.
     pub level: Vec<[u64; NR_LEVELS]>,
+    /// Wakeups by the time until the task ran, by the level between waker and chosen CPU.
+    #[serde(default)]
+    pub latency: Vec<[u64; NR_BUCKETS]>,
 }
 
 impl Row {
@@ -52,18 +62,29 @@ impl Row {
                 .take(LEVEL_COUNTERS.len())
                 .map(|row| std::array::from_fn(|level| row[level]))
                 .collect(),
+            latency: words[FIRST_LATENCY_WORD..]
+                .chunks_exact(NR_BUCKETS)
+                .take(NR_HISTOGRAMS)
+                .map(|histogram| std::array::from_fn(|bucket| histogram[bucket]))
+                .collect(),
         }
     }
 
     pub fn zero() -> Row {
-        Row { cpu: vec![0; CPU_COUNTERS.len()], level: vec![[0; NR_LEVELS]; LEVEL_COUNTERS.len()] }
+        Row {
+            cpu: vec![0; CPU_COUNTERS.len()],
+            level: vec![[0; NR_LEVELS]; LEVEL_COUNTERS.len()],
+            latency: vec![[0; NR_BUCKETS]; NR_HISTOGRAMS],
+        }
     }
 
     fn combine(&self, other: &Row, with: impl Fn(u64, u64) -> u64) -> Row {
         let levels = self.level.iter().zip(&other.level);
+        let latency = self.latency.iter().zip(&other.latency);
         Row {
             cpu: self.cpu.iter().zip(&other.cpu).map(|(a, b)| with(*a, *b)).collect(),
             level: levels.map(|(a, b)| std::array::from_fn(|i| with(a[i], b[i]))).collect(),
+            latency: latency.map(|(a, b)| std::array::from_fn(|i| with(a[i], b[i]))).collect(),
         }
     }
 
