@@ -104,8 +104,9 @@ fn show(args: &StatsArgs, counted: &Counted) -> Result<String> {
 fn since(now: &Reading, file: &Path) -> Result<Reading> {
     let text = fs::read_to_string(file)
         .map_err(|why| Error::usage(format!("cannot read {}: {why}", file.display())))?;
-    let document: Document = serde_json::from_str(&text)
-        .with_context(|| Error::usage(format!("{} is not a `stats --json`", file.display())))?;
+    let document: Document = serde_json::from_str(&text).map_err(|why| {
+        Error::usage(format!("{} is not a `stats --json`: {why}", file.display()))
+    })?;
     let earlier = document.reading().map_err(|why| {
         Error::usage(format!("cannot subtract {}: {why}; take it again", file.display()))
     })?;
