@@ -126,7 +126,7 @@ s32 BPF_STRUCT_OPS(retune_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	if (!tctx || !w.here || !w.there)
 		goto busy;
 	if (wake_flags & SCX_WAKE_TTWU) {
-		note_duty(p, tctx, scx_bpf_now());
+		note_sleep_end(tctx, scx_bpf_now());
 		w.sync = is_sync(wake_flags);
 		w.sync_and_alone = w.sync && is_alone(w.this_cpu, w.here);
 		target = pick_side(p, tctx, &w);
@@ -425,6 +425,8 @@ void BPF_STRUCT_OPS(retune_stopping, struct task_struct *p, bool runnable)
 	tctx->vtime += scale_by_weight(p, p->se.sum_exec_runtime - tctx->exec_at);
 	tctx->exec_at = p->se.sum_exec_runtime;
 	tctx->stopped_at = scx_bpf_now();
+	if (!runnable)
+		note_sleep_begin(tctx, tctx->stopped_at);
 	if (cctx) {
 		note_busy(cctx, tctx->stopped_at, 0);
 		cctx->curr_deadline = 0;
@@ -521,8 +523,11 @@ static int walk_backstop(void *map, u32 *key, struct backstop *backstop)
 	u32 queue;
 
 	count_from_timer(CNT_BACKSTOP_WALKS);
+	/* Up to 6.17 the verifier takes a timer that a sleepable init starts for sleepable too. */
+	bpf_rcu_read_lock();
 	bpf_for(queue, 0, nr_queues)
 		invite_for_queue(queue, now, is_unserved(queue, now));
+	bpf_rcu_read_unlock();
 	bpf_timer_start(&backstop->timer, BACKSTOP_NS, 0);
 	return 0;
 }
@@ -552,7 +557,7 @@ s32 BPF_STRUCT_OPS(retune_init_task, struct task_struct *p, struct scx_init_task
 	if (!tctx)
 		return -ENOMEM;
 	tctx->last_cpu = -1;
-	tctx->duty = DUTY_ONE;
+	tctx->busy = BUSY_ONE; /* as init_entity_runnable_average(): new tasks count in full */
 	tctx->recent_cpu = -1;
 	return 0;
 }
