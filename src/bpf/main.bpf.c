@@ -30,7 +30,7 @@ UEI_DEFINE(uei);
 #define AVG_IDLE_CAP_NS (2 * MIGRATION_COST_NS) /* kernel: 2 x max_idle_balance_cost */
 #define DICE 1024 /* kernel: NI_RANDOM's range */
 #define TICK_NS 4000000 /* chosen: HZ=250; how long an invitation may be under way */
-#define UNSERVED_NS 50000000 /* chosen: 12 ticks without a sign of life, half of a backstop round */
+#define UNSERVED_NS 500000000 /* chosen: far beyond any slice, far before the watchdog (30 s) */
 #define BACKSTOP_NS 100000000 /* chosen: well under the watchdog, seldom enough to cost nothing */
 #define NR_QUEUES_READ 8 /* chosen: bounds the remote lines that one try reads */
 #define NR_TASKS_WALKED 8 /* chosen: each step takes the DSQ's lock */
