@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::control::DEFAULT_SOCKET;
-use crate::control::client::{self, SetArgs};
+use crate::control::command::{self, AttachmentArgs, GetArgs, HistoryArgs, SetArgs};
 use crate::ctx::{self, CtxArgs};
 use crate::sched::run::{self, RunArgs};
 use crate::topology::{self, command::TopoArgs};
@@ -27,12 +27,18 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Load the scheduler and serve get, set and stats until it is stopped
+    /// Load the scheduler and serve the other subcommands until it is stopped
     Run(RunArgs),
     /// Print each flag at each level
     Get(GetArgs),
     /// Change flags of the running scheduler: all assignments, or none
     Set(SetArgs),
+    /// Print the last changes of the flags
+    History(HistoryArgs),
+    /// Load the scheduler of a run that was detached
+    Attach(AttachmentArgs),
+    /// Unload the scheduler; the run keeps its socket, flags, generation and history
+    Detach(AttachmentArgs),
     /// Print what the scheduler counted, by level, domain and CPU
     Stats(StatsArgs),
     Topo(TopoArgs),
@@ -53,25 +59,16 @@ pub struct SocketArgs {
     pub socket: PathBuf,
 }
 
-#[derive(Args, Debug)]
-pub struct GetArgs {
-    #[command(flatten)]
-    pub socket: SocketArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Print one line of assignments that `set` takes back
-    #[arg(long, conflicts_with = "json")]
-    pub plain: bool,
-}
-
 impl Cli {
     /// Runs the command; the value is the process's exit code.
     pub fn run(&self) -> Result<u8> {
         match &self.command {
             Command::Run(args) => run::run(args),
-            Command::Get(args) => client::get(args),
-            Command::Set(args) => client::set(args),
+            Command::Get(args) => command::get(args),
+            Command::Set(args) => command::set(args),
+            Command::History(args) => command::history(args),
+            Command::Attach(args) => command::attach(args),
+            Command::Detach(args) => command::detach(args),
             Command::Stats(args) => view::stats::stats(args),
             Command::Topo(args) => topology::command::run(args),
             Command::Ctx(args) => ctx::run(args),

@@ -1,89 +1,119 @@
-//! The client's side: one request, one answer.
+//! The client's side: a connection, its requests and answers, and leases.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
 
-use super::{Request, Response, failure_of};
-use crate::cli::{GetArgs, SocketArgs};
+use super::{Request, Response, SetReport, failure_of};
 use crate::error::Error;
 
 /// How long an answer may take: a scheduler that is attached anew needs seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-
-#[derive(Args, Debug)]
-pub struct SetArgs {
-    /// LEVEL[@SET].FLAG=on|off[,...] or a preset: mainline, none, all, 2009-before,
-    /// 2009-affine, 2009-newidle
-    #[arg(required = true, value_name = "ASSIGNMENT")]
-    pub assignments: Vec<String>,
-    #[command(flatten)]
-    pub socket: SocketArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Asks the running scheduler and returns its answer.
 ///
 /// Errors: no scheduler listens there (exit code 3), or the answer is a refusal, with the
 /// exit code of its kind.
 pub fn ask(socket: &Path, request: &Request) -> Result<Response> {
-    let mut stream = connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    let mut line = serde_json::to_string(request)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes()).context("cannot send the request")?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).context("no answer from the scheduler")?;
-    match serde_json::from_str(&answer).context("cannot read the scheduler's answer")? {
-        Response::Error { code, message } => Err(failure_of(code, message).into()),
-        response => Ok(response),
+    Connection::open(socket)?.ask(request)
+}
+
+/// A connection on which any number of requests can be made.
+struct Connection {
+    stream: BufReader<UnixStream>,
+}
+
+impl Connection {
+    fn open(socket: &Path) -> Result<Connection, Error> {
+        let stream = UnixStream::connect(socket).map_err(|why| {
+            Error::environment(format!(
+                "cannot reach a running scx_retune at {}: {why}; start `scx_retune run`, or \
+                 name its socket with --socket",
+                socket.display()
+            ))
+        })?;
+        Ok(Connection { stream: BufReader::new(stream) })
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Response> {
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.stream.get_ref().set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        self.stream.get_mut().write_all(line.as_bytes()).context("cannot send the request")?;
+        match self.receive()? {
+            Response::Error { code, message } => Err(failure_of(code, message).into()),
+            response => Ok(response),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Response> {
+        let mut answer = String::new();
+        let read = self.stream.read_line(&mut answer).context("no answer from the scheduler")?;
+        if read == 0 {
+            return Err(ended().into());
+        }
+        serde_json::from_str(&answer).context("cannot read the scheduler's answer")
     }
 }
 
-fn connect(socket: &Path) -> Result<UnixStream, Error> {
-    UnixStream::connect(socket).map_err(|why| {
-        Error::environment(format!(
-            "cannot reach a running scx_retune at {}: {why}; start `scx_retune run`, or name its \
-             socket with --socket",
-            socket.display()
-        ))
-    })
+fn ended() -> Error {
+    Error::environment("no answer from the scheduler: it ended meanwhile; its own output says why")
 }
 
-pub fn get(args: &GetArgs) -> Result<u8> {
-    let Response::Flags { table, plain, view } = ask(&args.socket.socket, &Request::Get)? else {
-        bail!("the scheduler answered something else than flags");
-    };
-    match (args.json, args.plain) {
-        (true, _) => println!("{}", serde_json::to_string_pretty(&view)?),
-        (_, true) => println!("{plain}"),
-        _ => println!("{table}"),
-    }
-    Ok(0)
+/// Flags that are set for as long as this value lives.
+///
+/// The server undoes them when the connection ends, so also when this process is killed.
+/// A later `set` by somebody else wins over the lease and stays.
+pub struct Lease {
+    connection: Connection,
+    report: SetReport,
 }
 
-pub fn set(args: &SetArgs) -> Result<u8> {
-    let request = Request::Set { assignments: args.assignments.join(",") };
-    let Response::Set(report) = ask(&args.socket.socket, &request)? else {
-        bail!("the scheduler answered something else than a set");
-    };
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-        return Ok(0);
+impl Lease {
+    /// Sets the flags.
+    ///
+    /// Errors: as `ask`.
+    pub fn take(socket: &Path, assignments: &str) -> Result<Lease> {
+        let mut connection = Connection::open(socket)?;
+        let report = set(&mut connection, lease_of(assignments))?;
+        Ok(Lease { connection, report })
     }
-    println!(
-        "generation {}: {} words changed at {}.{:09}",
-        report.generation,
-        report.words_changed,
-        report.at_unix_ns / 1_000_000_000,
-        report.at_unix_ns % 1_000_000_000
-    );
-    report.left_out.iter().for_each(|flag| eprintln!("left out: {flag}"));
-    Ok(0)
+
+    /// Sets more flags, or the same ones another way; all of them end with this lease.
+    pub fn set(&mut self, assignments: &str) -> Result<&SetReport> {
+        self.report = set(&mut self.connection, lease_of(assignments))?;
+        Ok(&self.report)
+    }
+
+    /// What the last change of this lease did.
+    pub fn report(&self) -> &SetReport {
+        &self.report
+    }
+
+    /// Ends the lease and waits until the flags are restored; dropping it does not wait.
+    pub fn end(mut self) -> Result<SetReport> {
+        set(&mut self.connection, Request::Release)
+    }
+}
+
+/// Readable when the server has gone: it sends nothing that was not asked for.
+impl AsFd for Lease {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.stream.get_ref().as_fd()
+    }
+}
+
+fn lease_of(assignments: &str) -> Request {
+    Request::Lease { assignments: assignments.to_owned() }
+}
+
+fn set(connection: &mut Connection, request: Request) -> Result<SetReport> {
+    match connection.ask(&request)? {
+        Response::Set(report) => Ok(report),
+        _ => bail!("the scheduler answered something else than a set"),
+    }
 }

@@ -1,6 +1,10 @@
 //! The control plane: one JSON value per line over a Unix socket that only root may open.
 
 pub mod client;
+pub mod command;
+mod connection;
+pub mod history;
+pub mod hold;
 pub mod server;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +12,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Kind};
 use crate::stats::Snapshot;
+use history::Entry;
 
 /// Where `run` listens and clients connect unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/scx_retune.sock";
@@ -20,8 +25,18 @@ pub enum Request {
     Get,
     /// Change flags: assignments or a preset's name, all or none.
     Set { assignments: String },
+    /// As `Set`, undone when the client's connection ends, however it ends.
+    Lease { assignments: String },
+    /// End this connection's leases now.
+    Release,
     /// Every counter.
     Stats,
+    /// The last changes of the flags.
+    History,
+    /// Load the scheduler again.
+    Attach,
+    /// Unload the scheduler; flags, generation and history stay.
+    Detach,
 }
 
 /// What the server answers.
@@ -32,9 +47,12 @@ pub enum Response {
         table: String,
         plain: String,
         view: Value,
+        is_attached: bool,
     },
     Set(SetReport),
     Stats(Box<Snapshot>),
+    History(Vec<Entry>),
+    Attachment(AttachmentReport),
     Error {
         /// The exit code of the kind of failure.
         code: u8,
@@ -42,7 +60,7 @@ pub enum Response {
     },
 }
 
-/// What a `set` did.
+/// What a `set`, a lease or its end did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetReport {
     pub generation: u64,
@@ -53,6 +71,19 @@ pub struct SetReport {
     pub at_unix_ns: u64,
     /// Flags that a preset names and this build leaves out, with the reason.
     pub left_out: Vec<String>,
+    /// False while detached: the flags are kept for the next attach.
+    pub is_in_effect: bool,
+}
+
+/// What an `attach` or a `detach` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachmentReport {
+    pub is_attached: bool,
+    /// False where it was so already.
+    pub has_changed: bool,
+    /// Attaches so far; counters of different epochs cannot be subtracted.
+    pub epoch: u64,
+    pub generation: u64,
 }
 
 impl From<&Error> for Response {

@@ -1,41 +1,60 @@
 //! The server's side: a socket, its connections, and bounded requests.
 //!
-//! It has no thread of its own: `poll` waits for the next request or until a time has
-//! passed, and the scheduler's loop answers between its looks at the kernel.
+//! It has no thread of its own: `serve` waits for the next request or until a time has
+//! passed, and the scheduler's loop answers between its looks at the kernel. No client can
+//! hold that loop: reading and writing never block, a request and an answer are bounded,
+//! and who does not take an answer is dropped.
 
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, mem};
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
+use super::connection::Connection;
 use super::{Request, Response};
 use crate::error::Error;
 
-/// A request is one line of at most this many bytes.
-const MAX_REQUEST: usize = 64 * 1024;
 /// More clients at once wait in the kernel's backlog.
 const MAX_CONNECTIONS: usize = 64;
-/// A client that does not take its answer for this long is dropped.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connected client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Never used twice.
+    pub id: u64,
+    pub pid: i32,
+}
+
+/// Who answers.
+pub trait Service {
+    /// None promises a `Server::reply` before the next `serve`.
+    fn answer(&mut self, client: Client, request: Request) -> Option<Response>;
+
+    /// The client has gone, and with it whatever it had on lease.
+    fn left(&mut self, client: Client);
+}
+
+/// A service that knows no clients and answers at once.
+impl<F: FnMut(Request) -> Response> Service for F {
+    fn answer(&mut self, _: Client, request: Request) -> Option<Response> {
+        Some(self(request))
+    }
+
+    fn left(&mut self, _: Client) {}
+}
 
 /// The listening socket and the clients that are connected.
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     connections: Vec<Connection>,
-}
-
-struct Connection {
-    stream: UnixStream,
-    received: Vec<u8>,
-    is_open: bool,
+    nr_clients: u64,
 }
 
 impl Server {
@@ -55,40 +74,60 @@ impl Server {
                 path.display()
             ))
         })?;
-        Ok(Server { listener, path: path.to_owned(), connections: Vec::new() })
+        Ok(Server { listener, path: path.to_owned(), connections: Vec::new(), nr_clients: 0 })
     }
 
-    /// Waits for at most `timeout`, then answers every complete request with `answer`.
-    pub fn serve(
-        &mut self,
-        timeout: Duration,
-        mut answer: impl FnMut(Request) -> Response,
-    ) -> Result<()> {
-        if !self.wait(timeout)? {
-            return Ok(());
-        }
+    /// Waits for at most `timeout`, then answers every complete request.
+    ///
+    /// Returns early after a request whose answer was only promised: what follows it is
+    /// answered in the state that it leads to.
+    pub fn serve(&mut self, timeout: Duration, mut service: impl Service) -> Result<()> {
+        self.wait(timeout)?;
         self.accept();
-        for connection in &mut self.connections {
-            connection.receive();
-            while let Some(line) = connection.next_line() {
-                connection.send(&answer_line(&line, &mut answer));
+        self.connections.iter_mut().for_each(Connection::receive);
+        self.answer(&mut service);
+        self.connections.retain(|connection| {
+            let stays = !connection.is_done();
+            if !stays {
+                service.left(connection.client);
             }
-        }
-        self.connections.retain(|connection| connection.is_open);
+            stays
+        });
         Ok(())
     }
 
-    /// Whether there is something to read.
-    fn wait(&self, timeout: Duration) -> Result<bool> {
-        let streams = self.connections.iter().map(|connection| connection.stream.as_fd());
-        let mut fds: Vec<PollFd> = streams
-            .chain([self.listener.as_fd()])
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-            .collect();
+    fn answer(&mut self, service: &mut impl Service) {
+        for connection in &mut self.connections {
+            while let Some(line) = connection.next_line() {
+                match answer_line(&line, connection.client, service) {
+                    Some(response) => connection.send(&response),
+                    None => return connection.owe(),
+                }
+            }
+        }
+    }
+
+    /// Sends an answer that was promised; does nothing where the client has gone.
+    pub fn reply(&mut self, client: Client, response: &Response) {
+        let mut connections = self.connections.iter_mut();
+        if let Some(connection) = connections.find(|connection| connection.client == client) {
+            connection.send(response);
+        }
+    }
+
+    /// Returns when there is something to do, at the latest after `timeout`.
+    fn wait(&self, timeout: Duration) -> Result<()> {
+        if self.connections.iter().any(Connection::has_line) {
+            return Ok(());
+        }
+        let mut fds: Vec<PollFd> = self.connections.iter().map(Connection::poll_fd).collect();
+        // Polled while there is no room, the listener would make this a busy loop.
+        if self.connections.len() < MAX_CONNECTIONS {
+            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
-            Ok(ready) => Ok(ready > 0),
-            Err(nix::errno::Errno::EINTR) => Ok(false),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(why) => Err(why).context("cannot wait for requests"),
         }
     }
@@ -96,9 +135,8 @@ impl Server {
     fn accept(&mut self) {
         while self.connections.len() < MAX_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { return };
-            if let Some(connection) = Connection::new(stream) {
-                self.connections.push(connection);
-            }
+            self.nr_clients += 1;
+            self.connections.extend(Connection::new(stream, self.nr_clients));
         }
     }
 }
@@ -121,112 +159,182 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-impl Connection {
-    /// A connection of root's; others are closed without an answer.
-    fn new(stream: UnixStream) -> Option<Connection> {
-        let peer = getsockopt(&stream, PeerCredentials).ok()?;
-        if peer.uid() != 0 {
-            return None;
-        }
-        stream.set_nonblocking(true).ok()?;
-        Some(Connection { stream, received: Vec::new(), is_open: true })
-    }
-
-    fn receive(&mut self) {
-        let mut buffer = [0; 4096];
-        while self.is_open {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => self.is_open = false,
-                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => self.is_open = false,
-            }
-            if self.received.len() > MAX_REQUEST {
-                let too_long = format!("a request is one line of at most {MAX_REQUEST} bytes");
-                self.send(&Response::from(&Error::usage(too_long)));
-                self.is_open = false;
-            }
-        }
-    }
-
-    fn next_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.received.iter().position(|&byte| byte == b'\n')?;
-        let rest = self.received.split_off(end + 1);
-        Some(mem::replace(&mut self.received, rest))
-    }
-
-    fn send(&mut self, response: &Response) {
-        if self.try_send(response).is_err() {
-            self.is_open = false;
-        }
-    }
-
-    /// Blocks while it sends, for at most the write timeout.
-    fn try_send(&mut self, response: &Response) -> Result<()> {
-        let mut line = serde_json::to_vec(response)?;
-        line.push(b'\n');
-        self.stream.set_nonblocking(false)?;
-        self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        self.stream.write_all(&line)?;
-        self.stream.set_nonblocking(true)?;
-        Ok(())
-    }
-}
-
-fn answer_line(line: &[u8], answer: &mut impl FnMut(Request) -> Response) -> Response {
+fn answer_line(line: &[u8], client: Client, service: &mut impl Service) -> Option<Response> {
     match serde_json::from_slice(line) {
-        Ok(request) => answer(request),
-        Err(why) => Response::from(&Error::usage(format!("cannot read the request: {why}"))),
+        Ok(request) => service.answer(client, request),
+        Err(why) => Some(Response::from(&Error::usage(format!("cannot read the request: {why}")))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::connection::MAX_REQUEST;
     use super::*;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::Shutdown;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        server: Server,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let dir = tempfile::tempdir().unwrap();
+            let server = Server::bind(&dir.path().join("s")).unwrap();
+            Fixture { dir, server }
+        }
+
+        fn client(&self) -> UnixStream {
+            UnixStream::connect(self.dir.path().join("s")).unwrap()
+        }
+
+        fn serve(&mut self, rounds: usize) {
+            for _ in 0..rounds {
+                self.server.serve(SHORT, |_| heard()).unwrap();
+            }
+        }
+    }
+
+    fn heard() -> Response {
+        Response::Error { code: 3, message: "heard".into() }
+    }
 
     fn exchange(lines: &[u8]) -> Vec<String> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        let mut server = Server::bind(&path).unwrap();
-        let mut client = UnixStream::connect(&path).unwrap();
+        let mut fixture = Fixture::new();
+        let mut client = fixture.client();
         client.write_all(lines).unwrap();
-        client.shutdown(std::net::Shutdown::Write).unwrap();
-        for _ in 0..4 {
-            server
-                .serve(Duration::from_millis(50), |_| Response::Error {
-                    code: 3,
-                    message: "heard".into(),
-                })
-                .unwrap();
-        }
-        drop(server);
+        client.shutdown(Shutdown::Write).unwrap();
+        fixture.serve(4);
+        drop(fixture.server);
         BufReader::new(client).lines().map(Result::unwrap).collect()
     }
 
-    fn is_root() -> bool {
-        fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+    fn read_line(client: &UnixStream) -> String {
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut line = String::new();
+        BufReader::new(client).read_line(&mut line).unwrap();
+        line
     }
 
     #[test]
     fn each_line_gets_one_answer_and_a_wrong_one_says_why() {
-        if !is_root() {
-            return eprintln!("the socket is root's: run this test as root");
-        }
-        let answers = exchange(b"{\"op\":\"get\"}\nnonsense\n{\"op\":\"fly\"}\n");
-        assert_eq!(answers.len(), 3);
+        let answers = exchange(b"{\"op\":\"get\"}\nnonsense\n{\"op\":\"fly\"}\n\xff\xfe\n");
+        assert_eq!(answers.len(), 4);
         assert!(answers[0].contains("heard"));
         assert!(answers[1].contains("cannot read the request"));
         assert!(answers[2].contains("unknown variant `fly`"));
+        assert!(answers[3].contains("cannot read the request"));
     }
 
     #[test]
     fn a_request_without_end_is_refused() {
-        if !is_root() {
-            return eprintln!("the socket is root's: run this test as root");
-        }
         let answers = exchange(&vec![b'x'; MAX_REQUEST + 1]);
         assert!(answers[0].contains("at most 65536 bytes"), "{answers:?}");
+    }
+
+    #[test]
+    fn half_a_line_holds_nobody_and_its_other_half_is_answered() {
+        let mut fixture = Fixture::new();
+        let (mut slow, mut other) = (fixture.client(), fixture.client());
+        slow.write_all(b"{\"op\":").unwrap();
+        fixture.serve(2);
+        other.write_all(b"{\"op\":\"get\"}\n").unwrap();
+        fixture.serve(1);
+        assert!(read_line(&other).contains("heard"));
+        slow.write_all(b"\"get\"}\n").unwrap();
+        fixture.serve(1);
+        assert!(read_line(&slow).contains("heard"));
+    }
+
+    #[test]
+    fn more_requests_than_fit_at_once_are_all_answered() {
+        let mut fixture = Fixture::new();
+        let mut client = fixture.client();
+        let asker = std::thread::spawn(move || {
+            client.write_all(&b"{\"op\":\"get\"}\n".repeat(10_000)).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            BufReader::new(client).lines().count()
+        });
+        while !asker.is_finished() {
+            fixture.serve(1);
+        }
+        assert_eq!(asker.join().unwrap(), 10_000);
+    }
+
+    #[test]
+    fn a_client_that_takes_no_answer_holds_nobody() {
+        let mut fixture = Fixture::new();
+        let (mut deaf, mut other) = (fixture.client(), fixture.client());
+        deaf.write_all(b"{\"op\":\"get\"}\n").unwrap();
+        let long = Response::Error { code: 3, message: "x".repeat(4 << 20) };
+        fixture.server.serve(SHORT, |_| long.clone()).unwrap();
+        other.write_all(b"{\"op\":\"get\"}\n").unwrap();
+        fixture.serve(1);
+        assert!(read_line(&other).contains("heard"));
+        let reader = std::thread::spawn(move || read_line(&deaf).len());
+        while !reader.is_finished() {
+            fixture.serve(1);
+        }
+        assert!(reader.join().unwrap() > 4 << 20, "late, but whole");
+    }
+
+    /// Promises its first answer, and notes who leaves.
+    struct Later<'a> {
+        promised: &'a mut Option<Client>,
+        left: &'a mut Vec<Client>,
+    }
+
+    impl Service for Later<'_> {
+        fn answer(&mut self, client: Client, _: Request) -> Option<Response> {
+            match self.promised {
+                Some(_) => Some(heard()),
+                None => {
+                    *self.promised = Some(client);
+                    None
+                }
+            }
+        }
+
+        fn left(&mut self, client: Client) {
+            self.left.push(client);
+        }
+    }
+
+    #[test]
+    fn a_promised_answer_comes_before_the_next() {
+        let mut fixture = Fixture::new();
+        let (mut promised, mut left) = (None, Vec::new());
+        let mut client = fixture.client();
+        client.write_all(b"{\"op\":\"attach\"}\n{\"op\":\"get\"}\n").unwrap();
+        let service = Later { promised: &mut promised, left: &mut left };
+        fixture.server.serve(SHORT, service).unwrap();
+        client.set_nonblocking(true).unwrap();
+        assert!(client.read(&mut [0; 1]).is_err(), "nothing is answered yet");
+        client.set_nonblocking(false).unwrap();
+        let late = Response::Error { code: 3, message: "late".into() };
+        fixture.server.reply(promised.unwrap(), &late);
+        fixture.serve(1);
+        client.shutdown(Shutdown::Write).unwrap();
+        fixture.serve(1);
+        let answers: Vec<String> = BufReader::new(client).lines().map(Result::unwrap).collect();
+        assert!(answers[0].contains("late") && answers[1].contains("heard"), "{answers:?}");
+    }
+
+    #[test]
+    fn who_leaves_is_told_once_also_in_the_middle_of_a_line() {
+        let mut fixture = Fixture::new();
+        let (mut promised, mut left) = (Some(Client { id: 0, pid: 0 }), Vec::new());
+        let mut client = fixture.client();
+        client.write_all(b"{\"op\":\"get\"}\n{\"op\":").unwrap();
+        drop(client);
+        for _ in 0..3 {
+            let service = Later { promised: &mut promised, left: &mut left };
+            fixture.server.serve(SHORT, service).unwrap();
+        }
+        assert_eq!(left, [Client { id: 1, pid: std::process::id() as i32 }]);
     }
 
     #[test]
@@ -236,7 +344,6 @@ mod tests {
         let first = Server::bind(&path).unwrap();
         assert_eq!(Server::bind(&path).err().unwrap().exit_code(), 3);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        mem::forget(first.listener.try_clone().unwrap());
         drop(first);
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());

@@ -33,6 +33,11 @@ impl Matrix {
         Matrix { words: (0..machine.nr_cpu_ids).map(word).collect(), generation: 0 }
     }
 
+    /// `word` for each of `nr_cpu_ids` CPUs, generation 0.
+    pub(super) fn filled(nr_cpu_ids: usize, word: Word) -> Matrix {
+        Matrix { words: vec![word; nr_cpu_ids], generation: 0 }
+    }
+
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -53,6 +58,16 @@ impl Matrix {
     pub fn apply(&mut self, assignments: &[Assignment]) -> Change {
         let before = self.words.clone();
         assignments.iter().for_each(|assignment| self.apply_one(assignment));
+        self.note_change(&before)
+    }
+
+    /// Puts other words in place of all, as many as there are.
+    pub(super) fn replace(&mut self, words: Vec<Word>) -> Change {
+        let before = std::mem::replace(&mut self.words, words);
+        self.note_change(&before)
+    }
+
+    fn note_change(&mut self, before: &[Word]) -> Change {
         let has_changed = |&cpu: &usize| before[cpu] != self.words[cpu];
         let cpus: CpuSet = (0..before.len()).filter(has_changed).collect();
         self.generation += u64::from(!cpus.is_empty());

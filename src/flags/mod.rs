@@ -9,17 +9,19 @@
 
 mod assign;
 mod describe;
+mod leases;
 mod matrix;
-mod nearest;
+pub(crate) mod nearest;
 mod preset;
 mod view;
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 
 use std::fmt;
 
 pub use assign::{Assignment, parse};
+pub use leases::{Holder, LeasedMatrix};
 pub use matrix::{Change, Matrix};
 pub use preset::Preset;
 pub use view::{Cell, Row, View};

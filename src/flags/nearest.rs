@@ -1,7 +1,7 @@
 //! "Did you mean": the right words that are nearest to a wrong one.
 
 /// "; did you mean A or B?", or nothing when no candidate is near.
-pub(super) fn suggestion(word: &str, candidates: &[&str]) -> String {
+pub(crate) fn suggestion(word: &str, candidates: &[&str]) -> String {
     match nearest(word, candidates) {
         near if near.is_empty() => String::new(),
         near => format!("; did you mean {}?", near.join(" or ")),

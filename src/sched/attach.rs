@@ -14,6 +14,7 @@ use scx_utils::{
     UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited, uei_read,
 };
 
+use super::attachment::{Attachment, Exit};
 use super::memory;
 use super::plan::Plan;
 use crate::bpf::intf::{self, cpu_stat};
@@ -157,9 +158,9 @@ pub struct Attached<'a> {
     link: Option<Link>,
 }
 
-impl Attached<'_> {
+impl Attachment for Attached<'_> {
     /// Publishes the flag words, then the generation; a decision reads one word, once.
-    pub fn publish(&mut self, words: &[u64], generation: u64) {
+    fn publish(&mut self, words: &[u64], generation: u64) {
         let maps = &mut self.skel.maps;
         let section = maps.data_flag_words_data.as_mut().expect("flag words are mapped");
         let shared = memory::words(*section, &maps.data_flag_words);
@@ -169,11 +170,9 @@ impl Attached<'_> {
         shared[words.len()].store(generation, Ordering::Release);
     }
 
-    /// Every counter of every row, in the order of `cpu_stat`; the last row is the timer's.
-    ///
     /// Each counter is read whole, but the table is read while it is written: laws hold
     /// exactly only when two reads agree.
-    pub fn counters(&mut self) -> Vec<u64> {
+    fn counters(&mut self) -> Vec<u64> {
         let maps = &mut self.skel.maps;
         let section = maps.data_cpu_stats_data.as_mut().expect("counters are mapped");
         memory::words(*section, &maps.data_cpu_stats)
@@ -182,8 +181,8 @@ impl Attached<'_> {
             .collect()
     }
 
-    /// Tasks that wait in a queue, from the queues' load words.
-    pub fn waiting_now(&mut self) -> u64 {
+    /// From the queues' load words.
+    fn waiting_now(&mut self) -> u64 {
         let maps = &mut self.skel.maps;
         let section = maps.data_queues_data.as_mut().expect("queues are mapped");
         let queues = memory::words(*section, &maps.data_queues);
@@ -194,14 +193,20 @@ impl Attached<'_> {
             .sum()
     }
 
-    /// Whether the kernel has ended the scheduler.
-    pub fn has_exited(&self) -> bool {
+    fn has_exited(&self) -> bool {
         uei_exited!(&self.skel, uei)
     }
 
-    /// Ends the scheduler and tells why it ended.
-    pub fn detach(mut self) -> UserExitInfo {
+    fn detach(mut self: Box<Self>) -> Exit {
         drop(self.link.take());
-        uei_read!(&self.skel, uei)
+        exit_of(&uei_read!(&self.skel, uei))
     }
+}
+
+/// Prints what the kernel says besides the reason.
+fn exit_of(exit: &UserExitInfo) -> Exit {
+    if exit.should_restart() {
+        return Exit::CpusChanged;
+    }
+    exit.report().map_or_else(|why| Exit::Ejected(why.to_string()), |()| Exit::Unloaded)
 }

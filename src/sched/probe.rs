@@ -54,6 +54,11 @@ pub fn loaded_scheduler() -> Option<String> {
     Some(read_trimmed(&format!("{SCHED_EXT}/root/ops")).unwrap_or(state))
 }
 
+/// How often CPUs came or went; none where the kernel has no sched_ext.
+pub fn nr_hotplugs() -> Option<u64> {
+    read_trimmed(&format!("{SCHED_EXT}/hotplug_seq"))?.parse().ok()
+}
+
 fn effective_uid() -> Option<u32> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

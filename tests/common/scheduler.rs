@@ -9,7 +9,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use scx_retune::control::client::ask;
-use scx_retune::control::{Request, Response, SetReport};
+use scx_retune::control::history::Entry;
+use scx_retune::control::{AttachmentReport, Request, Response, SetReport};
 use scx_retune::stats::Snapshot;
 
 use super::wait_until;
@@ -82,6 +83,40 @@ impl Scheduler {
         }
     }
 
+    pub fn try_stats(&self) -> anyhow::Result<Response> {
+        ask(&PathBuf::from(SOCKET), &Request::Stats)
+    }
+
+    /// The flags as `set` reads them.
+    pub fn flags(&self) -> String {
+        match ask(&PathBuf::from(SOCKET), &Request::Get) {
+            Ok(Response::Flags { plain, .. }) => plain,
+            other => panic!("get was answered by {other:?}"),
+        }
+    }
+
+    pub fn history(&self) -> Vec<Entry> {
+        match ask(&PathBuf::from(SOCKET), &Request::History) {
+            Ok(Response::History(entries)) => entries,
+            other => panic!("history was answered by {other:?}"),
+        }
+    }
+
+    pub fn attach(&self) -> AttachmentReport {
+        self.switch(&Request::Attach)
+    }
+
+    pub fn detach(&self) -> AttachmentReport {
+        self.switch(&Request::Detach)
+    }
+
+    fn switch(&self, request: &Request) -> AttachmentReport {
+        match ask(&PathBuf::from(SOCKET), request) {
+            Ok(Response::Attachment(report)) => report,
+            other => panic!("{request:?} was answered by {other:?}"),
+        }
+    }
+
     /// What `work` made the scheduler count.
     pub fn counted(&self, work: impl FnOnce()) -> Snapshot {
         let before = self.stats();
@@ -105,7 +140,18 @@ impl Scheduler {
 
     /// Whether the process and the kernel both say that it runs.
     pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None)) && kernel_state() == "enabled"
+        self.is_alive() && kernel_state() == "enabled"
+    }
+
+    /// Whether the process is there, attached or not.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends it and returns what it wrote to standard error.
+    pub fn end_and_tell(mut self) -> String {
+        kill(self.pid(), Signal::SIGTERM).expect("signal the scheduler");
+        self.stderr()
     }
 
     /// Sends `signal`, waits for the process to end and the kernel's scheduler to be back.
