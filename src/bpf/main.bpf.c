@@ -14,7 +14,8 @@
  *
  * Files: domain (places, levels, words), ctx (task and CPU), queue (waiting, order,
  * hints), load (what CPUs and tasks weigh), idle (finding idle CPUs), wake
- * (WAKE_AFFINE), spread (FORK and WAKE), balance (NEWIDLE and invitations), stat
+ * (WAKE_AFFINE), spread (FORK and WAKE), search (which queue to pull from), invite
+ * (waking idle CPUs for those who wait), balance (NEWIDLE), backstop (the timer), stat
  * (counters). Callbacks below are in life-cycle order; the ops
  * table at the end is the index.
  */
@@ -46,7 +47,7 @@ const volatile u32 nr_nodes = 1;
 const volatile bool per_node_idle;
 const volatile bool smt;
 const volatile u32 fault; /* enum retune_fault, for tests only */
-/* EVDF's base slice on 8 CPUs and more: 0.7 ms x (1 + log2(8)). */
+/* EEVDF's base slice on 8 CPUs and more: 0.7 ms x (1 + log2(8)). */
 const volatile u64 slice_ns = 2800000;
 
 #include "domain.bpf.h"
@@ -57,7 +58,10 @@ const volatile u64 slice_ns = 2800000;
 #include "idle.bpf.h"
 #include "wake.bpf.h"
 #include "spread.bpf.h"
+#include "search.bpf.h"
+#include "invite.bpf.h"
 #include "balance.bpf.h"
+#include "backstop.bpf.h"
 
 /* ---- a task wakes ---- */
 
@@ -356,7 +360,7 @@ static void count_run(u32 waited_in, const struct cpu_place *here)
 	if (waited_in == here->queue || waited_in >= nr_queues)
 		count(CNT_RUN_OWN);
 	else if (qplace && (there = place_of(qplace->cpu)))
-		count_at(common_level(here, there), LCNT_RUN_ELSEWHERE);
+		count_at(level_or_last(common_level(here, there)), LCNT_RUN_ELSEWHERE);
 }
 
 /* Remember where @p runs, and count its move at the level that it crossed. */
@@ -477,75 +481,6 @@ void BPF_STRUCT_OPS(retune_update_idle, s32 cpu, bool idle)
 void BPF_STRUCT_OPS(retune_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	scx_bpf_reenqueue_local();
-}
-
-/* ---- the backstop ---- */
-
-struct backstop {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct backstop);
-} backstops SEC(".maps");
-
-/*
- * Return true if no CPU of @queue has run one of our tasks of late: a higher class
- * holds them all, and what waits there can only run elsewhere.
- */
-static bool is_unserved(u32 queue, u64 now)
-{
-	const struct queue_place *place = queue_place_of(queue);
-	u32 i;
-
-	if (!place || fault == FAULT_NO_RESCUE)
-		return false;
-	bpf_for(i, 0, place->nr_cpus) {
-		struct cpu_ctx *cctx = cctx_of(member_of(place, i));
-
-		if (cctx && time_before(now, READ_ONCE(cctx->seen_at) + UNSERVED_NS))
-			return false;
-	}
-	return true;
-}
-
-/*
- * Invite for every queue where a task waits, flags or no flags where no CPU can
- * serve it. The ticks do the former all the time; the timer is for CPUs that get
- * no ops.tick(), because a real-time task holds them.
- */
-static int walk_backstop(void *map, u32 *key, struct backstop *backstop)
-{
-	u64 now = bpf_ktime_get_ns();
-	u32 queue;
-
-	count_from_timer(CNT_BACKSTOP_WALKS);
-	/* Up to 6.17 the verifier takes a timer that a sleepable init starts for sleepable too. */
-	bpf_rcu_read_lock();
-	bpf_for(queue, 0, nr_queues)
-		invite_for_queue(queue, now, is_unserved(queue, now));
-	bpf_rcu_read_unlock();
-	bpf_timer_start(&backstop->timer, BACKSTOP_NS, 0);
-	return 0;
-}
-
-static int start_backstop(void)
-{
-	struct backstop *backstop;
-	u32 zero = 0;
-	int err;
-
-	backstop = bpf_map_lookup_elem(&backstops, &zero);
-	if (!backstop)
-		return -ENOENT;
-	err = bpf_timer_init(&backstop->timer, &backstops, CLOCK_MONOTONIC);
-	if (err)
-		return err;
-	bpf_timer_set_callback(&backstop->timer, walk_backstop);
-	return bpf_timer_start(&backstop->timer, BACKSTOP_NS, 0);
 }
 
 /* ---- life of a task, life of the scheduler ---- */
