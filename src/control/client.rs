@@ -1,6 +1,6 @@
 //! The client's side: a connection, its requests and answers, and leases.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail};
 use super::{Request, Response, SetReport, failure_of};
 use crate::error::Error;
 
-/// How long an answer may take: a scheduler that is attached anew needs seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an answer may take: a scheduler that is attached anew needs seconds, and 50 were
+/// measured on an emulated machine under load.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Asks the running scheduler and returns its answer.
 ///
@@ -55,16 +56,25 @@ impl Connection {
 
     fn receive(&mut self) -> Result<Response> {
         let mut answer = String::new();
-        let read = self.stream.read_line(&mut answer).context("no answer from the scheduler")?;
-        if read == 0 {
-            return Err(ended().into());
-        }
+        match self.stream.read_line(&mut answer) {
+            Ok(0) => return Err(ended().into()),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Err(too_late().into()),
+            read => read.context("cannot read the scheduler's answer")?,
+        };
         serde_json::from_str(&answer).context("cannot read the scheduler's answer")
     }
 }
 
 fn ended() -> Error {
     Error::environment("no answer from the scheduler: it ended meanwhile; its own output says why")
+}
+
+fn too_late() -> Error {
+    Error::environment(format!(
+        "no answer from the scheduler within {} s: it is being loaded or it hangs, and may still \
+         do what was asked; look with `scx_retune history`",
+        ANSWER_TIMEOUT.as_secs()
+    ))
 }
 
 /// Flags that are set for as long as this value lives.

@@ -103,3 +103,15 @@ fn end(lease: Lease) -> Result<u8> {
 fn lost() -> Error {
     Error::environment("the lease is lost: the scheduler ended; its own output says why")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_the_commands_as_shells_have_it() {
+        for (raw, code) in [(0, 0), (7 << 8, 7), (255 << 8, 255), (9, 137), (15, 143)] {
+            assert_eq!(exit_code(ExitStatus::from_raw(raw)), code);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::anyhow;
@@ -9,6 +10,7 @@ use anyhow::anyhow;
 use super::super::attachment::Loaded;
 use super::super::state::words_of;
 use super::*;
+use crate::control::client::{self, Lease};
 use crate::control::history::{CAPACITY, Cause, Entry};
 use crate::control::{AttachmentReport, Request, SetReport};
 use crate::flags::{Matrix, fixture};
@@ -403,4 +405,67 @@ fn a_preset_says_what_it_left_out() {
     let left_out = &run.set_report(0).left_out;
     assert!(left_out.iter().any(|flag| flag.starts_with("BALANCE_EXEC: ")), "{left_out:?}");
     assert!(run.set_report(1).left_out.is_empty());
+}
+
+// ---- over a real socket ----
+
+/// Runs a session with a real server in a thread of its own while `work` is its client.
+fn with_server(work: impl FnOnce(&Path)) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let server = Server::bind(&socket).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let session = scope.spawn(move || {
+            let state = State::new(fixture::line(), Matrix::mainline(&fixture::line()), "");
+            Session { loader: FakeLoader(Shared::default()), clients: server, state, stop }.run()
+        });
+        // A client that panics must not leave the session running, or the scope never ends.
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&socket)));
+        stop.store(true, Ordering::Relaxed);
+        session.join().unwrap().unwrap();
+        worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert!(!socket.exists(), "the socket goes with the server");
+}
+
+fn plain_flags(socket: &Path) -> String {
+    match client::ask(socket, &Request::Get).unwrap() {
+        Response::Flags { plain, .. } => plain,
+        other => panic!("get was answered by {other:?}"),
+    }
+}
+
+#[test]
+fn a_lease_ends_by_its_end_and_by_being_dropped() {
+    with_server(|socket| {
+        let before = plain_flags(socket);
+        let mut lease = Lease::take(socket, OFF).unwrap();
+        assert_eq!(lease.report().words_changed, 20);
+        assert_ne!(plain_flags(socket), before);
+        assert_eq!(lease.set("MC.WAKE_AFFINE=off").unwrap().generation, 2);
+        assert_eq!(lease.end().unwrap().generation, 3);
+        assert_eq!(plain_flags(socket), before);
+        drop(Lease::take(socket, OFF).unwrap());
+        while plain_flags(socket) != before {
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn detach_and_attach_answer_over_the_socket_when_they_are_done() {
+    with_server(|socket| {
+        for (request, is_attached, epoch) in
+            [(Request::Detach, false, 1), (Request::Attach, true, 2), (Request::Attach, true, 2)]
+        {
+            match client::ask(socket, &request).unwrap() {
+                Response::Attachment(report) => {
+                    assert_eq!((report.is_attached, report.epoch), (is_attached, epoch));
+                }
+                other => panic!("{request:?} was answered by {other:?}"),
+            }
+        }
+    });
 }
