@@ -5,12 +5,16 @@ CACHE ?= $(or $(SCX_RETUNE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scx_ret
 # scripts/setup writes where its tools are; every recipe below reads it.
 ENV = set -a && . $(CACHE)/env && set +a &&
 
-.PHONY: all setup build check demo test test-pure test-vm
+.PHONY: all setup kernels build check demo test test-pure test-vm
 
 all: build
 
 setup:
 	@SCX_RETUNE_CACHE=$(CACHE) scripts/setup
+
+# The oldest kernels that the tests run on, besides the default one.
+kernels:
+	@SCX_RETUNE_CACHE=$(CACHE) scripts/setup --kernel 6.18 --kernel 6.16
 
 build: setup
 	@$(ENV) cargo build --locked --release
@@ -21,11 +25,11 @@ check: setup
 demo: build
 	@$(ENV) scripts/demo
 
-test: setup
+test: kernels
 	@$(ENV) scripts/test pure vm
 
 test-pure: setup
 	@$(ENV) scripts/test pure
 
-test-vm: setup
+test-vm: kernels
 	@$(ENV) scripts/test vm

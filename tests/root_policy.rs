@@ -263,14 +263,15 @@ fn behind_a_real_time_hog(args: &[&str]) -> (u64, u64) {
         let victims = spinning(&[vec![5], vec![5]]);
         (0..2).for_each(|victim| victims.release(victim));
         std::thread::sleep(Duration::from_secs(1));
-        let mut hog = std::process::Command::new("chrt")
+        // The one that ends the hog must not be of its class, or it never gets to.
+        let mut hog = std::process::Command::new("timeout")
             .args([
+                "5",
+                "chrt",
                 "-f",
                 "50",
                 "taskset",
                 "-c",
-                "5",
-                "timeout",
                 "5",
                 "sh",
                 "-c",

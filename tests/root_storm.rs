@@ -72,7 +72,7 @@ fn ten_thousand_random_flips_under_load_stall_nothing_and_break_no_law() {
     let mut scheduler = Scheduler::start(&[]);
     let canaries = Canaries::on(&each_cpu());
     let everywhere: Vec<usize> = (0..16).collect();
-    let spinners = Spinners::on(&vec![everywhere; 8]);
+    let spinners = Spinners::on(&vec![everywhere; 4]);
     let mut storm = Storm::default();
     storm.add("hackbench runs", 1, hackbench);
     let mut random = Random(2009);

@@ -14,10 +14,9 @@ struct task_ctx {
 	u64 stopped_at; /* ns; how cache-hot it is */
 	u64 waiting_as; /* what it added to its queue's load word, 0: not waiting */
 	u64 woken_at; /* ns, 0: it has run since */
-	u64 period_at; /* ns; when it last woke */
-	u64 period_exec; /* sum_exec_runtime then */
+	u64 busy_at; /* ns; when it last woke or went to sleep */
 	u64 flips_decay_at; /* ns */
-	u32 duty; /* of DUTY_ONE; how much of its time it runs */
+	u32 busy; /* of BUSY_ONE; how much of its time it is runnable */
 	u32 flips; /* how often it woke another task than the last time */
 	s32 last_wakee; /* pid */
 	u32 queue; /* whose base @vtime is on */

@@ -142,6 +142,12 @@ static u32 common_level(const struct cpu_place *from, const struct cpu_place *to
 	return from->node == to->node ? LEVEL_NONE : node_level_of(from, to->node);
 }
 
+/* CPUs that share no level (an isolated one) count at the last, so that sums stay whole. */
+static u32 level_or_last(u32 level)
+{
+	return level < NR_LEVELS ? level : NR_LEVELS - 1;
+}
+
 static bool cpus_share_cache(const struct cpu_place *a, const struct cpu_place *b)
 {
 	return a->llc == b->llc;

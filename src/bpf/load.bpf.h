@@ -11,7 +11,7 @@
 #define __RETUNE_LOAD_H
 
 #define HALF_LIFE_NS 32000000ULL /* kernel: PELT, 32 periods of 1024 us */
-#define DUTY_ONE 1024
+#define BUSY_ONE (1U << 20)
 
 /* Halve @value for every half life in @ns; in between, along a straight line. */
 static u64 decay(u64 value, s64 ns)
@@ -60,26 +60,28 @@ static u64 load_of_cpu(s32 cpu, const struct cpu_place *place, u64 now)
 	return busy_at(cctx, now) + (waiting << 10) / (qplace->nr_cpus ?: 1);
 }
 
-/* Return the load that @p brings along: its weight by the part of its time that it runs. */
+/* Return the load that @p brings along: its weight by the part of its time that it wants a CPU. */
 static u64 load_of_task(const struct task_struct *p, const struct task_ctx *tctx)
 {
-	return (u64)p->scx.weight * tctx->duty;
+	return (u64)p->scx.weight * tctx->busy >> 10;
 }
 
-/* @p wakes: the period that ends says what part of it was spent running. */
-static void note_duty(const struct task_struct *p, struct task_ctx *tctx, u64 now)
+/* @p wakes: it was not busy while it slept. */
+static void note_sleep_end(struct task_ctx *tctx, u64 now)
 {
-	u64 exec = p->se.sum_exec_runtime;
-	s64 period = time_delta(now, tctx->period_at);
-	u64 ran = exec - tctx->period_exec;
-	s32 sample;
+	if (tctx->busy_at)
+		tctx->busy = decay(tctx->busy, time_delta(now, tctx->busy_at));
+	tctx->busy_at = now;
+}
 
-	if (period > 0 && tctx->period_at) {
-		sample = ran >= period ? DUTY_ONE : ran * DUTY_ONE / period;
-		tctx->duty += (sample - (s32)tctx->duty) / 8;
-	}
-	tctx->period_at = now;
-	tctx->period_exec = exec;
+/* @p goes to sleep: it was busy, running or waiting, since it woke. */
+static void note_sleep_begin(struct task_ctx *tctx, u64 now)
+{
+	s64 ns = time_delta(now, tctx->busy_at);
+
+	if (tctx->busy_at)
+		tctx->busy = decay(tctx->busy, ns) + BUSY_ONE - decay(BUSY_ONE, ns);
+	tctx->busy_at = now;
 }
 
 #endif /* __RETUNE_LOAD_H */

@@ -14,7 +14,8 @@
  *
  * Files: domain (places, levels, words), ctx (task and CPU), queue (waiting, order,
  * hints), load (what CPUs and tasks weigh), idle (finding idle CPUs), wake
- * (WAKE_AFFINE), spread (FORK and WAKE), balance (NEWIDLE and invitations), stat
+ * (WAKE_AFFINE), spread (FORK and WAKE), search (which queue to pull from), invite
+ * (waking idle CPUs for those who wait), balance (NEWIDLE), backstop (the timer), stat
  * (counters). Callbacks below are in life-cycle order; the ops
  * table at the end is the index.
  */
@@ -30,7 +31,7 @@ UEI_DEFINE(uei);
 #define AVG_IDLE_CAP_NS (2 * MIGRATION_COST_NS) /* kernel: 2 x max_idle_balance_cost */
 #define DICE 1024 /* kernel: NI_RANDOM's range */
 #define TICK_NS 4000000 /* chosen: HZ=250; how long an invitation may be under way */
-#define UNSERVED_NS 50000000 /* chosen: 12 ticks without a sign of life, half of a backstop round */
+#define UNSERVED_NS 500000000 /* chosen: far beyond any slice, far before the watchdog (30 s) */
 #define BACKSTOP_NS 100000000 /* chosen: well under the watchdog, seldom enough to cost nothing */
 #define NR_QUEUES_READ 8 /* chosen: bounds the remote lines that one try reads */
 #define NR_TASKS_WALKED 8 /* chosen: each step takes the DSQ's lock */
@@ -46,7 +47,7 @@ const volatile u32 nr_nodes = 1;
 const volatile bool per_node_idle;
 const volatile bool smt;
 const volatile u32 fault; /* enum retune_fault, for tests only */
-/* EVDF's base slice on 8 CPUs and more: 0.7 ms x (1 + log2(8)). */
+/* EEVDF's base slice on 8 CPUs and more: 0.7 ms x (1 + log2(8)). */
 const volatile u64 slice_ns = 2800000;
 
 #include "domain.bpf.h"
@@ -57,7 +58,10 @@ const volatile u64 slice_ns = 2800000;
 #include "idle.bpf.h"
 #include "wake.bpf.h"
 #include "spread.bpf.h"
+#include "search.bpf.h"
+#include "invite.bpf.h"
 #include "balance.bpf.h"
+#include "backstop.bpf.h"
 
 /* ---- a task wakes ---- */
 
@@ -126,7 +130,7 @@ s32 BPF_STRUCT_OPS(retune_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	if (!tctx || !w.here || !w.there)
 		goto busy;
 	if (wake_flags & SCX_WAKE_TTWU) {
-		note_duty(p, tctx, scx_bpf_now());
+		note_sleep_end(tctx, scx_bpf_now());
 		w.sync = is_sync(wake_flags);
 		w.sync_and_alone = w.sync && is_alone(w.this_cpu, w.here);
 		target = pick_side(p, tctx, &w);
@@ -356,7 +360,7 @@ static void count_run(u32 waited_in, const struct cpu_place *here)
 	if (waited_in == here->queue || waited_in >= nr_queues)
 		count(CNT_RUN_OWN);
 	else if (qplace && (there = place_of(qplace->cpu)))
-		count_at(common_level(here, there), LCNT_RUN_ELSEWHERE);
+		count_at(level_or_last(common_level(here, there)), LCNT_RUN_ELSEWHERE);
 }
 
 /* Remember where @p runs, and count its move at the level that it crossed. */
@@ -425,6 +429,8 @@ void BPF_STRUCT_OPS(retune_stopping, struct task_struct *p, bool runnable)
 	tctx->vtime += scale_by_weight(p, p->se.sum_exec_runtime - tctx->exec_at);
 	tctx->exec_at = p->se.sum_exec_runtime;
 	tctx->stopped_at = scx_bpf_now();
+	if (!runnable)
+		note_sleep_begin(tctx, tctx->stopped_at);
 	if (cctx) {
 		note_busy(cctx, tctx->stopped_at, 0);
 		cctx->curr_deadline = 0;
@@ -477,72 +483,6 @@ void BPF_STRUCT_OPS(retune_cpu_release, s32 cpu, struct scx_cpu_release_args *ar
 	scx_bpf_reenqueue_local();
 }
 
-/* ---- the backstop ---- */
-
-struct backstop {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct backstop);
-} backstops SEC(".maps");
-
-/*
- * Return true if no CPU of @queue has run one of our tasks of late: a higher class
- * holds them all, and what waits there can only run elsewhere.
- */
-static bool is_unserved(u32 queue, u64 now)
-{
-	const struct queue_place *place = queue_place_of(queue);
-	u32 i;
-
-	if (!place || fault == FAULT_NO_RESCUE)
-		return false;
-	bpf_for(i, 0, place->nr_cpus) {
-		struct cpu_ctx *cctx = cctx_of(member_of(place, i));
-
-		if (cctx && time_before(now, READ_ONCE(cctx->seen_at) + UNSERVED_NS))
-			return false;
-	}
-	return true;
-}
-
-/*
- * Invite for every queue where a task waits, flags or no flags where no CPU can
- * serve it. The ticks do the former all the time; the timer is for CPUs that get
- * no ops.tick(), because a real-time task holds them.
- */
-static int walk_backstop(void *map, u32 *key, struct backstop *backstop)
-{
-	u64 now = bpf_ktime_get_ns();
-	u32 queue;
-
-	count_from_timer(CNT_BACKSTOP_WALKS);
-	bpf_for(queue, 0, nr_queues)
-		invite_for_queue(queue, now, is_unserved(queue, now));
-	bpf_timer_start(&backstop->timer, BACKSTOP_NS, 0);
-	return 0;
-}
-
-static int start_backstop(void)
-{
-	struct backstop *backstop;
-	u32 zero = 0;
-	int err;
-
-	backstop = bpf_map_lookup_elem(&backstops, &zero);
-	if (!backstop)
-		return -ENOENT;
-	err = bpf_timer_init(&backstop->timer, &backstops, CLOCK_MONOTONIC);
-	if (err)
-		return err;
-	bpf_timer_set_callback(&backstop->timer, walk_backstop);
-	return bpf_timer_start(&backstop->timer, BACKSTOP_NS, 0);
-}
-
 /* ---- life of a task, life of the scheduler ---- */
 
 s32 BPF_STRUCT_OPS(retune_init_task, struct task_struct *p, struct scx_init_task_args *args)
@@ -552,7 +492,7 @@ s32 BPF_STRUCT_OPS(retune_init_task, struct task_struct *p, struct scx_init_task
 	if (!tctx)
 		return -ENOMEM;
 	tctx->last_cpu = -1;
-	tctx->duty = DUTY_ONE;
+	tctx->busy = BUSY_ONE; /* as init_entity_runnable_average(): new tasks count in full */
 	tctx->recent_cpu = -1;
 	return 0;
 }

@@ -1,6 +1,6 @@
 //! The client's side: a connection, its requests and answers, and leases.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -31,10 +31,13 @@ struct Connection {
 impl Connection {
     fn open(socket: &Path) -> Result<Connection, Error> {
         let stream = UnixStream::connect(socket).map_err(|why| {
+            let advice = match why.kind() {
+                ErrorKind::PermissionDenied => "the socket is root's: use sudo",
+                _ => "start `scx_retune run`, or name its socket with --socket",
+            };
+            let socket = socket.display();
             Error::environment(format!(
-                "cannot reach a running scx_retune at {}: {why}; start `scx_retune run`, or \
-                 name its socket with --socket",
-                socket.display()
+                "cannot reach a running scx_retune at {socket}: {why}; {advice}"
             ))
         })?;
         Ok(Connection { stream: BufReader::new(stream) })

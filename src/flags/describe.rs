@@ -52,7 +52,7 @@ impl Preset {
     pub fn what(self) -> &'static str {
         match self {
             Preset::Mainline => "the kernel's own flags, and what `run` begins with",
-            Preset::None => "no flag anywhere: nothing leaves its queue but to be rescued",
+            Preset::None => "no flag anywhere: a waiting task leaves its queue only to be rescued",
             Preset::All => "every flag at every level, beyond the reclaim distance too",
             Preset::Before2009 => "the commit's starting point: neither flag at NUMA levels",
             Preset::Affine2009 => "the commit's first step: WAKE_AFFINE at every NUMA level",

@@ -120,8 +120,11 @@ mod tests {
     #[test]
     fn none_and_all_are_what_they_say() {
         assert!(matrix_of("none").words().iter().all(|&word| word == Word(0)));
-        let every = u64::from(ALL_LEVELS) | u64::from(ALL_LEVELS) << 10;
-        assert!(matrix_of("all").words().iter().all(|&word| word == Word(every)));
+        for flag in Flag::ALL {
+            let levels = if flag.undelivered().is_none() { ALL_LEVELS } else { 0 };
+            let is_so = |word: &Word| word.levels(flag) == levels;
+            assert!(matrix_of("all").words().iter().all(is_so), "{flag}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::events::{self, Events};
+use super::latency::{Histogram, SAME_CPU, SAME_CPU_NAME, bucket_of, shortest_us};
 use super::{CPU_COUNTERS, Counter, LEVEL_COUNTERS, Row, Snapshot};
 use crate::topology::{Level, NR_LEVELS};
 
@@ -38,12 +39,14 @@ pub struct Document {
     kernel_events: Events,
 }
 
-/// Every counter of a row by name, then by level and name.
+/// Every counter of a row by name, then by level and name; times from wakeup to run by level
+/// and by the shortest time of their bucket.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counters {
     #[serde(flatten)]
     counters: BTreeMap<String, u64>,
     levels: BTreeMap<String, BTreeMap<String, u64>>,
+    wakeup_to_run_us: BTreeMap<String, BTreeMap<u64, u64>>,
 }
 
 impl Document {
@@ -98,14 +101,15 @@ impl Document {
 impl Counters {
     fn new(row: &Row, levels: &[(Level, String)]) -> Counters {
         let counters = CPU_COUNTERS.iter().map(|c| (c.name.to_owned(), row.cpu[c.index]));
-        let known = levels.iter().map(|(level, name)| (*level, name.clone()));
-        let is_known = |level: &Level| levels.iter().any(|(known, _)| known == level);
-        let counted = |level: &Level| row.level.iter().any(|values| values[level.index()] != 0);
-        let others = Level::all().filter(|level| !is_known(level) && counted(level));
-        let levels = known.chain(others.map(|level| (level, level.to_string())));
+        let levels = levels_of(row, levels);
+        let times = levels.iter().map(|(level, name)| (level.index(), name.as_str()));
+        let times = times.chain([(SAME_CPU, SAME_CPU_NAME)]);
         Counters {
             counters: counters.collect(),
-            levels: levels.map(|(level, name)| (name, at_level(row, level))).collect(),
+            wakeup_to_run_us: times
+                .map(|(index, name)| (name.to_owned(), buckets(&row.latency[index])))
+                .collect(),
+            levels: levels.into_iter().map(|(l, name)| (name, at_level(row, l))).collect(),
         }
     }
 
@@ -120,8 +124,40 @@ impl Counters {
                 row.level[counter.index][level.index()] = value;
             }
         }
+        for (name, times) in &self.wakeup_to_run_us {
+            let level = level_of(name).map(Level::index);
+            let index = level.or((name == SAME_CPU_NAME).then_some(SAME_CPU));
+            let index = index.ok_or_else(|| format!("it has a level '{name}'"))?;
+            row.latency[index] = histogram(times)?;
+        }
         Ok(row)
     }
+}
+
+/// The machine's levels, and any other at which something was counted.
+fn levels_of(row: &Row, levels: &[(Level, String)]) -> Vec<(Level, String)> {
+    let is_known = |level: &Level| levels.iter().any(|(known, _)| known == level);
+    let counted = |level: &Level| {
+        row.level.iter().any(|values| values[level.index()] != 0)
+            || row.latency[level.index()].iter().any(|times| *times != 0)
+    };
+    let others = Level::all().filter(|level| !is_known(level) && counted(level));
+    levels.iter().cloned().chain(others.map(|level| (level, level.to_string()))).collect()
+}
+
+/// The buckets that are not empty.
+fn buckets(histogram: &Histogram) -> BTreeMap<u64, u64> {
+    let times = histogram.iter().enumerate().filter(|(_, times)| **times != 0);
+    times.map(|(bucket, times)| (shortest_us(bucket), *times)).collect()
+}
+
+fn histogram(buckets: &BTreeMap<u64, u64>) -> Result<Histogram, String> {
+    let mut histogram = Histogram::default();
+    for (shortest, times) in buckets {
+        let bucket = bucket_of(*shortest).ok_or_else(|| format!("no bucket of {shortest} us"))?;
+        histogram[bucket] = *times;
+    }
+    Ok(histogram)
 }
 
 fn at_level(row: &Row, level: Level) -> BTreeMap<String, u64> {
@@ -164,6 +200,8 @@ mod tests {
             let mut row = Row::zero();
             let levels = row.level.iter_mut().flat_map(|values| &mut values[2..5]);
             row.cpu.iter_mut().chain(levels).zip(first..).for_each(|(to, value)| *to = value);
+            row.latency[Level::MC.index()][4] = first;
+            row.latency[SAME_CPU][0] = 1;
             row
         };
         let rows = vec![row(100), row(300), row(500)];
@@ -193,6 +231,8 @@ mod tests {
         assert_eq!(json["cpus"]["0"]["levels"]["MC"]["ttwu_wake_remote"], first);
         assert_eq!(json["cpus"]["1"]["levels"]["NODE"]["ttwu_wake_remote"], first + 201);
         assert_eq!(json["cpus"]["0"]["levels"]["NUMA1"]["ttwu_wake_remote"], first + 2);
+        assert_eq!(json["cpus"]["0"]["wakeup_to_run_us"]["MC"]["8"], 100);
+        assert_eq!(json["total"]["wakeup_to_run_us"]["CPU"]["0"], 3);
         assert_eq!(json["timer"]["select_cpu"], 500);
         assert_eq!(json["total"]["select_cpu"], 900);
         assert_eq!(json["kernel_events"]["SCX_EV_SELECT_CPU_FALLBACK"], 3);

@@ -5,6 +5,7 @@
 pub mod counters;
 pub mod events;
 pub mod json;
+pub mod latency;
 mod laws;
 
 use std::mem::{offset_of, size_of};
@@ -90,12 +91,15 @@ impl Row {
 
     fn is_at_least(&self, other: &Row) -> bool {
         let levels = self.level.as_flattened().iter().zip(other.level.as_flattened());
-        self.cpu.iter().zip(&other.cpu).chain(levels).all(|(a, b)| a >= b)
+        let latency = self.latency.as_flattened().iter().zip(other.latency.as_flattened());
+        self.cpu.iter().zip(&other.cpu).chain(levels).chain(latency).all(|(a, b)| a >= b)
     }
 
     /// Whether it has the counters that this build names; another build's may not.
     pub fn is_named(&self) -> bool {
-        self.cpu.len() == CPU_COUNTERS.len() && self.level.len() == LEVEL_COUNTERS.len()
+        self.cpu.len() == CPU_COUNTERS.len()
+            && self.level.len() == LEVEL_COUNTERS.len()
+            && self.latency.len() == NR_HISTOGRAMS
     }
 
     /// A counter of intf.h's `cpu_counter`.

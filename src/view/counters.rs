@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::plain_table;
 use crate::stats::json::Reading;
+use crate::stats::latency::{Histogram, SAME_CPU, SAME_CPU_NAME, bound, quantile};
 use crate::stats::{CPU_COUNTERS, Counter, LEVEL_COUNTERS, Row, Snapshot};
 use crate::topology::{Cpu, CpuSet, Level, Machine};
 
@@ -43,6 +44,10 @@ const BY_CPU: &[&str] = &[
     "lb_gained",
     "migrated",
 ];
+
+/// What an SRE asks of a latency.
+const QUANTILES: &[(&str, f64)] =
+    &[("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 /// The totals, or what was counted in an interval that ended now, with rates per second.
 pub struct Counted<'a> {
@@ -126,7 +131,7 @@ impl Tables<'_> {
     /// Every table that is wanted, in the order in which it was asked for.
     pub fn render(&self, counted: &Counted) -> String {
         let table = |by: &By| match by {
-            By::Level => self.by_level(counted),
+            By::Level => self.by_level(counted) + "\n" + &self.wakeup_to_run(counted),
             By::Domain => self.by_domain(counted),
             By::Cpu => self.by_cpu(counted),
             By::Machine => self.of_machine(counted) + &self.of_kernel(counted),
@@ -149,6 +154,26 @@ impl Tables<'_> {
             let numbers = values.clone().map(|value| counted.number(value));
             let name = std::iter::once(counter.name.to_owned());
             rows.add(values.sum::<u64>() == 0, name.chain(numbers).chain(sum));
+        }
+        rows.finish(1)
+    }
+
+    /// How long woken tasks waited for a CPU, by the level between waker and chosen CPU.
+    fn wakeup_to_run(&self, counted: &Counted) -> String {
+        let latency = counted.shown().snapshot.total().latency;
+        let levels = named_levels(self.machine);
+        let own = [(SAME_CPU, SAME_CPU_NAME.to_owned())].into_iter();
+        let places: Vec<(usize, String)> =
+            own.chain(levels.into_iter().map(|(level, name)| (level.index(), name))).collect();
+        let names = places.iter().map(|(_, name)| name.as_str());
+        let header: Vec<&str> = std::iter::once("WAKEUP TO RUN").chain(names).collect();
+        let mut rows = Rows::new(&header, true);
+        let histograms = places.iter().map(|(index, _)| &latency[*index]);
+        let wakeups = histograms.clone().map(|times| counted.number(times.iter().sum::<u64>()));
+        rows.add(false, std::iter::once("wakeups".to_owned()).chain(wakeups));
+        for (name, share) in QUANTILES {
+            let bounds = histograms.clone().map(|times| quantile_bound(times, *share));
+            rows.add(false, std::iter::once(format!("{name} us")).chain(bounds));
         }
         rows.finish(1)
     }
@@ -215,6 +240,10 @@ impl Tables<'_> {
             None => vec![name, "SINCE ATTACH"],
         }
     }
+}
+
+fn quantile_bound(times: &Histogram, share: f64) -> String {
+    quantile(times, share).map_or_else(|| "-".to_owned(), bound)
 }
 
 fn as_strs(words: &[String]) -> Vec<&str> {

@@ -55,6 +55,9 @@ fn reading(times: u64) -> Reading {
     count(3, "ttwu_wake_remote", numa, 3);
     count(5, "backstop_walks", None, 50);
     count(5, "lb_count", numa, 1);
+    rows[3].latency[Level::MC.index()][1] = 18 * times;
+    rows[3].latency[Level::MC.index()][12] = 2 * times;
+    rows[0].latency[SAME_CPU][0] = times;
     let at_ns = 5_000_000_000 * times;
     let snapshot = Snapshot { epoch: 1, generation: 4, at_ns, waiting_now: 2, rows };
     let events = format!("SCX_EV_BYPASS_ACTIVATE 0\nSCX_EV_SELECT_CPU_FALLBACK {}", 3 * times);

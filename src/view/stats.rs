@@ -104,8 +104,9 @@ fn show(args: &StatsArgs, counted: &Counted) -> Result<String> {
 fn since(now: &Reading, file: &Path) -> Result<Reading> {
     let text = fs::read_to_string(file)
         .map_err(|why| Error::usage(format!("cannot read {}: {why}", file.display())))?;
-    let document: Document = serde_json::from_str(&text)
-        .with_context(|| Error::usage(format!("{} is not a `stats --json`", file.display())))?;
+    let document: Document = serde_json::from_str(&text).map_err(|why| {
+        Error::usage(format!("{} is not a `stats --json`: {why}", file.display()))
+    })?;
     let earlier = document.reading().map_err(|why| {
         Error::usage(format!("cannot subtract {}: {why}; take it again", file.display()))
     })?;
@@ -129,7 +130,7 @@ fn watch(args: &StatsArgs, interval: Duration) -> Result<u8> {
         match now.since(&before) {
             Some(counted) => {
                 let text = show(args, &Counted { now: &now, interval: Some(&counted) })?;
-                if !print(&(lead(args) + &text))? {
+                if !print(&framed(args, text))? {
                     break;
                 }
             }
@@ -140,13 +141,12 @@ fn watch(args: &StatsArgs, interval: Duration) -> Result<u8> {
     Ok(0)
 }
 
-/// What stands before an interval: a fresh screen on a terminal, elsewhere nothing but an
-/// empty line between tables.
-fn lead(args: &StatsArgs) -> String {
+/// An interval's text: on a fresh screen on a terminal, elsewhere with an empty line after tables.
+fn framed(args: &StatsArgs, text: String) -> String {
     match (args.json, stdout().is_terminal()) {
-        (true, _) => String::new(),
-        (false, true) => CLEAR.to_owned(),
-        (false, false) => "\n".to_owned(),
+        (true, _) => text,
+        (false, true) => CLEAR.to_owned() + &text,
+        (false, false) => text + "\n",
     }
 }
 

@@ -99,6 +99,11 @@ impl Spinners {
         self.progress.iter().map(|p| p.run_ns.load(Ordering::Relaxed)).collect()
     }
 
+    /// Time (ns) that each spinner was runnable and had no CPU, by the kernel's account.
+    pub fn wait_ns(&self) -> Vec<u64> {
+        self.progress.iter().map(|p| run_delay_ns(p.tid.load(Ordering::Relaxed))).collect()
+    }
+
     /// Ends the spinners; what they have noted can still be asked.
     pub fn finish(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -150,6 +155,13 @@ fn spin(home: &[usize], stop: &AtomicBool, progress: &Progress, origin: Instant)
         }
     }
     progress.note_gap(last, origin);
+}
+
+/// The second field of schedstat: time spent waiting on a run queue.
+fn run_delay_ns(tid: i32) -> u64 {
+    let path = format!("/proc/self/task/{tid}/schedstat");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"));
+    text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).expect("run_delay")
 }
 
 fn thread_run_ns() -> u64 {

@@ -55,10 +55,14 @@ const HEAD: &str = r#"<!-- Generated from the code: UPDATE_DOCS=1 cargo test --t
      "interval_ns": null,       since attach; with --since and --watch the length of the interval,
                                 and every counter is what was counted in it
      "waiting_now": 2,          tasks that wait in a queue at this moment
-     "total": {COUNTER: n, ..., "levels": {LEVEL: {COUNTER: n, ...}, ...}},
+     "total": {COUNTER: n, ..., "levels": {LEVEL: {COUNTER: n, ...}, ...},
+               "wakeup_to_run_us": {LEVEL: {SHORTEST: n, ...}, ...}},
      "cpus": {"0": {as total}, ...},
      "timer": {as total},
      "kernel_events": {"SCX_EV_...": n, ...}}
+
+In `wakeup_to_run_us` SHORTEST is the shortest time of a bucket in us; the next one is twice as long (0, 1,
+2, 4, ...). Empty buckets are left out. `CPU` stands for wakeups to the waker's own CPU.
 
 Every counter is there, zero or not. Levels are those of the machine, and any other at which something was
 counted. `cpus` has every possible CPU. With `--watch` each interval is one line. `--since` takes a
@@ -74,6 +78,12 @@ const BY_LEVEL: &str = "
 ";
 
 const WITHOUT_LEVEL: &str = "
+## Wakeup to run
+
+The time from a wakeup until the task runs, by the level between the waker's CPU and the chosen one (`CPU`:
+the same). Buckets double, so a quantile is known only as the bound of its bucket: `<8` is 4 us or more, and
+less than 8.
+
 ## Counters without a level
 ";
 
@@ -82,8 +92,8 @@ const LAW_HEAD: &str = "
 
 Both sides of each are counted on their own, so that a law can fail. `stats --laws` reads up to 20 times
 within 2 s, because CPUs count while it reads. A law holds if the sides were once equal. It is broken,
-and the exit code is 1, if they differ by the same amount in every read, or always by more than the
-machine can have in flight (twice the number of CPUs). What is neither is said to be unclear.
+and the exit code is 1, if they always differ and the difference never shrinks, or is always more than
+the machine can have in flight (twice the number of CPUs). What is neither is said to be unclear.
 ";
 
 const TAIL: &str = "
