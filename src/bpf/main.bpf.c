@@ -234,8 +234,13 @@ void BPF_STRUCT_OPS(retune_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
+	/*
+	 * A CPU that has just come has no queue yet. The kernel is about to end us for it
+	 * (sched_cpu_activate()); until then its tasks run where they are.
+	 */
 	if (!place || !tctx || !cctx || !(base = queue_of(place->queue))) {
-		scx_bpf_error("CPU %d or task %d is not known", cpu, p->pid);
+		count(CNT_ENQ_IDLE);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
 	place_in_time(p, tctx, base, place->queue, enq_flags);
@@ -485,7 +490,8 @@ void BPF_STRUCT_OPS(retune_cpu_release, s32 cpu, struct scx_cpu_release_args *ar
 
 /* ---- life of a task, life of the scheduler ---- */
 
-s32 BPF_STRUCT_OPS(retune_init_task, struct task_struct *p, struct scx_init_task_args *args)
+/* Sleepable, so that the storage may wait for memory: at attach every task asks at once. */
+s32 BPF_STRUCT_OPS_SLEEPABLE(retune_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct task_ctx *tctx = bpf_task_storage_get(&task_ctxs, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
