@@ -59,7 +59,7 @@ fn both_flags_flip_under_load() {
 }
 
 /// Under half of the verifier's limit of a million, twice what the largest program needs
-/// (retune_dispatch: 170,365 on 7.3): one that comes near has lost a bound.
+/// (retune_dispatch: 164,651 on 6.16): one that comes near has lost a bound.
 const MOST_INSTRUCTIONS: u32 = 400_000;
 
 #[test]

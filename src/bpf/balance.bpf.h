@@ -145,9 +145,9 @@ static bool pull_and_pass_on(struct newidle_ctx *ni, s32 cpu, u32 queue, u32 lev
 }
 
 /* Try one level; return true if a task was pulled. */
-static bool balance_level(struct cpu_ctx *cctx, struct newidle_ctx *ni, s32 cpu, u32 level)
+static bool balance_level(struct newidle_ctx *ni, s32 cpu, u32 level)
 {
-	u32 queue = find_busiest_queue(cctx, cpu, level);
+	u32 queue = find_busiest_queue(cpu, level);
 
 	if (queue >= nr_queues) {
 		count_at(level, LCNT_LB_NOBUSYQ);
@@ -242,7 +242,7 @@ static int try_level(struct newidle *n, u32 level)
 		note_try(ni, 0);
 		return 0;
 	}
-	pulled = balance_level(n->cctx, ni, n->cpu, level);
+	pulled = balance_level(ni, n->cpu, level);
 	spent_ns = elapsed_ns(n->began);
 	note_cost(ni, spent_ns - n->spent_ns, n->began);
 	n->spent_ns = spent_ns;

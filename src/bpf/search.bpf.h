@@ -105,20 +105,27 @@ static void search_far_nodes(struct search *s, const struct cpu_place *here)
 	}
 }
 
-/* Find the heaviest of at most NR_QUEUES_READ flagged queues that the level adds. */
-static u32 find_busiest_queue(struct cpu_ctx *cctx, s32 cpu, u32 level)
+/*
+ * Find the heaviest of at most NR_QUEUES_READ flagged queues that the level adds.
+ *
+ * Not static: the verifier walks a global function once, on its own, instead of once
+ * for each level that newidle_balance() tries (429,191 instructions in dispatch on
+ * 6.16 before, 164,651 since).
+ */
+__noinline u32 find_busiest_queue(s32 cpu, u32 level)
 {
 	const struct cpu_place *here = place_of(cpu);
+	struct cpu_ctx *cctx = cctx_of(cpu);
 	struct search s = {
 		.cpu = cpu,
 		.level = level,
-		.start = cctx->scan_start++,
 		.nr_left = NR_QUEUES_READ,
 		.queue = nr_queues,
 	};
 
-	if (!here)
+	if (!here || !cctx)
 		return nr_queues;
+	s.start = cctx->scan_start++;
 	if (level < NR_LOCAL_LEVELS)
 		search_node(&s, here->node);
 	else
